@@ -14,6 +14,21 @@ from memrecall.text_length import truncate_text
 MAX_DEPTH = 64  # of JSON that callers send
 # Of a body: 200 of each message of the largest batch. To validate and copy them takes 20 ms.
 MAX_VALUES = 200_000
+METADATA_BYTES = 1024 * 1024  # of one message or memory, as JSON
+
+
+def json_bytes(value: Any) -> int:
+    """Return how many bytes a value takes as JSON."""
+    return len(to_json(value)) if value else 0
+
+
+def check_metadata(metadata: dict[str, Any]) -> None:
+    """Reject metadata that is too large."""
+    if (size := json_bytes(metadata)) > METADATA_BYTES:
+        raise InvalidArgument(
+            f"metadata has {size:,} bytes",
+            hint=f"Use at most {METADATA_BYTES:,}, and store the rest elsewhere",
+        )
 
 
 def parse_json_line(line: bytes) -> dict[str, Any]:

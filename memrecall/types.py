@@ -6,8 +6,9 @@ databases accept exactly the same input.
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
-from datetime import MAXYEAR, MINYEAR, UTC, datetime, tzinfo
+import re
+from collections.abc import Callable
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -19,7 +20,6 @@ from pydantic import (
     Field,
     StringConstraints,
 )
-from pydantic_core import to_json
 
 from memrecall.errors import VALUE, InvalidArgument
 from memrecall.text_length import truncate_text
@@ -30,10 +30,11 @@ LABEL_LENGTH = 50
 MESSAGE_LENGTH = 1_000_000
 MEMORY_BYTES = 100 * 1024
 JSON_DEPTH = 32
-METADATA_BYTES = 1024 * 1024  # of one message or memory, as JSON
 JSON_INTEGER_BITS = 1024  # the range of a float
 EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 """The first time that is accepted; see `check_moment`."""
+
+_LEAP_SECOND = re.compile(r"(?<=[T ]\d\d:\d\d):60(?!\d)")
 
 Language = Literal["en", "zh"]
 
@@ -118,20 +119,6 @@ def check_json(name: str, value: Any, depth: int = 0) -> Any:
     return value
 
 
-def json_bytes(value: Any) -> int:
-    """Return how many bytes a value takes as JSON."""
-    return len(to_json(value)) if value else 0
-
-
-def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Reject metadata that is too large."""
-    if (size := json_bytes(metadata)) > METADATA_BYTES:
-        raise InvalidArgument(
-            f"metadata has {size:,} bytes",
-            hint=f"Use at most {METADATA_BYTES:,}, and store the rest elsewhere",
-        )
-
-
 def _check_scalar(name: str, value: object) -> None:
     if isinstance(value, str):
         check_text(name, value)
@@ -163,20 +150,31 @@ def check_moment(name: str, moment: datetime | None) -> None:
 
 def parse_stored_time(value: object, name: str = "time") -> datetime:
     """Parse a time that was accepted earlier, when every year was."""
-    moment = value
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value.strip())
-        except ValueError:
-            moment = None
-    if not isinstance(moment, datetime):
-        raise InvalidArgument(
-            f"{name} {value!r} is not a time", hint="Write it like 2026-01-26T10:47:00Z"
-        )
     try:
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        moment = read_iso_time(value) if isinstance(value, str) else value
+        if isinstance(moment, datetime):
+            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
         raise InvalidArgument(f"{name} {value!r} is outside the years 1 to 9999") from None
+    except ValueError:
+        pass
+    raise InvalidArgument(
+        f"{name} {value!r} is not a time", hint="Write it like 2026-01-26T10:47:00Z"
+    )
+
+
+def read_iso_time(text: str) -> datetime:
+    """Return the time of an RFC 3339 or ISO 8601 text, no week date; ValueError if it is none.
+
+    A leap second is the first second of the next day, as in Unix time.
+    """
+    text, leap = _LEAP_SECOND.subn(":59", text.strip().upper())
+    if "W" in text:
+        raise ValueError("a week is not a day")
+    moment = datetime.fromisoformat(text)
+    if leap and f"{moment - (moment.utcoffset() or timedelta()):%H:%M}" != "23:59":
+        raise ValueError("only days of UTC end with a leap second")
+    return moment + timedelta(seconds=leap)
 
 
 def check_time_zone(value: str) -> str:

@@ -12,7 +12,15 @@ from pydantic import ValidationError
 from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.importers.source import SourceFile
 from memrecall.json_objects import make_storable
-from memrecall.types import ID_LENGTH, MESSAGE_LENGTH, NAME_LENGTH, NewMemory, NewMessage, Role
+from memrecall.types import (
+    ID_LENGTH,
+    MESSAGE_LENGTH,
+    NAME_LENGTH,
+    NewMemory,
+    NewMessage,
+    Role,
+    read_iso_time,
+)
 
 DateOrder = Literal["dmy", "mdy", "ymd"]
 DATE_ORDERS: tuple[DateOrder, ...] = ("dmy", "mdy", "ymd")
@@ -189,7 +197,7 @@ def in_zone(moment: datetime, zone: tzinfo) -> datetime:
 def from_iso(value: object, zone: tzinfo = UTC) -> datetime | None:
     """Return the time of an ISO 8601 text; None if it is none."""
     try:
-        return in_zone(datetime.fromisoformat(str(value).strip()), zone)
+        return in_zone(read_iso_time(str(value)), zone)
     except (ValueError, OverflowError):
         return None
 

@@ -13,6 +13,7 @@ from memrecall.embedding import Embedder
 from memrecall.embedding.embedders import make_embedder
 from memrecall.embedding.query_map import load_query_map
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
+from memrecall.json_objects import check_metadata
 from memrecall.library.caches import Caches
 from memrecall.library.graph_evidence import TrackedChanges, make_graphs
 from memrecall.library.vectors import VectorWriter, make_vector_db
@@ -52,7 +53,7 @@ from memrecall.store.graph_rows import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages.records import write_messages
 from memrecall.store.transfer import export_user, import_user, to_record
-from memrecall.types import NewMemory, NewMessage, Origin, check_metadata
+from memrecall.types import NewMemory, NewMessage, Origin
 
 _CLOSE_SECONDS = 20.0  # for vectors; rows without them can be embedded later
 

@@ -104,13 +104,14 @@ class MemoryResult(dict[str, Any]):
 
 
 class AddResult(dict[str, Any]):
-    """The result of `add`: a dict with `results`, `messages`, `relations` and `problems`."""
+    """The result of `add`: a dict of `results`, `messages`, `statuses`, `relations`, `problems`."""
 
     def _repr_html_(self) -> str:
         outcomes: Sequence[Fields] = self.get("results", ())
         relations: Sequence[Fields] = self.get("relations", ())
         say = _say(item["memory"] for item in outcomes)
-        parts = [f"{say('messages')}: {len(self.get('messages', ())):,}"]
+        count = len(self.get("messages", ())) - [*self.get("statuses", ())].count("erased")
+        parts = [f"{say('messages')}: {count:,}"]
         parts += [self["job_id"], self["state"]] if "job_id" in self else []
         blocks = [table(_outcome_row(item, say) for item in outcomes)] if outcomes else []
         blocks += [_path([relation]) for relation in relations]

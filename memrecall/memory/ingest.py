@@ -37,7 +37,7 @@ from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.graph import write_relations
 from memrecall.memory.jobs import Processes, run_process
-from memrecall.memory.records import outcome_item, to_utterance, to_utterances
+from memrecall.memory.records import StoredMessages, outcome_item, to_utterance, to_utterances
 from memrecall.memory.short_term import SessionSummaries
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
@@ -78,15 +78,6 @@ class Addition:
     expires_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessages:
-    """The ids of stored messages, and the memories that were stored with them."""
-
-    ids: tuple[str, ...]
-    new_count: int  # messages that were not stored before
-    added: tuple[tuple[PlanOutcome, NewMessage], ...] = ()
-
-
 class Ingestor:
     """Stores messages and derives memories, relations and summaries from them."""
 
@@ -103,7 +94,7 @@ class Ingestor:
         scope = addition.scope
         if addition.infer:
             result = await self._library.add_messages(scope, addition.messages)
-            return StoredMessages(result.ids, result.stored)
+            return StoredMessages(addition.messages, result)
         await self._library.vectors.prepare()
         memories = [_message_memory(message, addition) for message in addition.messages]
         self._library.require_small_metadata(addition.messages)
@@ -114,7 +105,7 @@ class Ingestor:
             if key is not None:
                 added.append((PlanOutcome.of_content("ADD", key, message.content), message))
         self._library.vectors.expect({scope.user_id: result.stored + len(added)})
-        return StoredMessages(result.ids, result.stored, tuple(added))
+        return StoredMessages(addition.messages, result, tuple(added))
 
     async def finish(
         self, addition: Addition, stored: StoredMessages, problems: Sequence[str] = ()
@@ -123,8 +114,8 @@ class Ingestor:
         problems = list(problems)
         results = [outcome_item(outcome, message) for outcome, message in stored.added]
         relations: list[dict[str, Any]] = []
-        pairs = list(zip(addition.messages, stored.ids, strict=True))
-        if addition.infer:
+        pairs = stored.pairs()
+        if addition.infer and pairs:
             scope = addition.scope
             utterances = to_utterances(pairs)
             is_procedure = addition.memory_type == PROCEDURAL
@@ -140,8 +131,7 @@ class Ingestor:
             await _report_failure("summaries", summaries.update(), problems)
         result = AddResult(
             results=results,
-            messages=list(stored.ids),
-            stored=stored.new_count,
+            **stored.receipt(),
             relations=relations,
             problems=problems,
         )

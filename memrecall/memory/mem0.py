@@ -141,7 +141,7 @@ def _parse_date(value: object) -> date | None:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
     try:
-        return date.fromisoformat(value) if isinstance(value, str) else None
+        return date.fromisoformat(value) if isinstance(value, str) and "W" not in value else None
     except ValueError:
         return None
 

@@ -100,12 +100,12 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         )
         ingestor = (await self._open()).ingestor
         stored = await ingestor.store(addition)
-        problems = await self._add_to_short_term(scope, new_messages, stored.ids)
+        problems = await self._add_to_short_term(scope, stored.pairs())
         work = ingestor.finish(addition, stored, problems)
         if background:
             store = (await self._open()).library.store
             job = await self._shared.jobs.start(store, work, scope.user_id)
-            return AddResult(job, messages=list(stored.ids), stored=stored.new_count)
+            return AddResult(job, **stored.receipt())
         return await work
 
     async def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:

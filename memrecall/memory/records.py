@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
@@ -26,6 +27,8 @@ from memrecall.store import (
     PlanOutcome,
     Revision,
     Store,
+    WriteResult,
+    WriteStatus,
 )
 from memrecall.store.memories.records import NO_FILTER
 from memrecall.types import (
@@ -54,6 +57,29 @@ _MERGED_FIELDS = {
     *("content", "summary", "memory_type", "layer", "keywords", "subject", "speaker", "field"),
 }
 _FIELD_ALIASES = {"memory": "content", "text": "content", "data": "content"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessages:
+    """The outcome of storing messages, and the memories that were stored with them."""
+
+    messages: Sequence[NewMessage]
+    written: WriteResult
+    added: tuple[tuple[PlanOutcome, NewMessage], ...] = ()
+
+    def pairs(self) -> list[tuple[NewMessage, str]]:
+        """Return the messages with their ids, without those that were erased before.
+
+        Nothing is derived from an erased message again, however it is sent.
+        """
+        outcomes = zip(self.messages, self.written.ids, self.written.statuses, strict=True)
+        return [(m, name) for m, name, status in outcomes if status is not WriteStatus.ERASED]
+
+    def receipt(self) -> dict[str, Any]:
+        """Return the fields of the result of an `add` that are about its messages."""
+        written = self.written
+        names = [status.value for status in written.statuses]
+        return {"messages": list(written.ids), "stored": written.stored, "statuses": names}
 
 
 def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None) -> dict[str, Any]:

@@ -326,15 +326,15 @@ class SessionsMixin(MemoryBase):
                 await short_term.update(erased)
 
     async def _add_to_short_term(
-        self, scope: Scope, messages: Sequence[NewMessage], ids: Sequence[str]
+        self, scope: Scope, messages: Sequence[tuple[NewMessage, str]]
     ) -> list[str]:
         """Add new messages to the session's short-term memory, if any; return the problems."""
         short_term = self._shared.sessions.get(_session_key(scope))
-        if short_term is None:
+        if short_term is None or not messages:
             return []
         items = [
             Item(message.content, message.role.value, message.speaker, name)
-            for message, name in zip(messages, ids, strict=True)
+            for message, name in messages
         ]
         try:
             await short_term.add(items)

@@ -26,7 +26,7 @@ from memrecall.store.memories.filters import read_filter
 from memrecall.store.memories.history import EDITABLE_FIELDS, AuditEntry, Revision
 from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.removal import Removal
-from memrecall.store.messages.records import ScopedMessage, WriteResult
+from memrecall.store.messages.records import ScopedMessage, WriteResult, WriteStatus
 from memrecall.store.messages.timeline import MessageFilter, Timeline
 from memrecall.store.owners import ErasureReport
 from memrecall.store.sessions import (
@@ -100,6 +100,7 @@ __all__ = [
     "TraceSummary",
     "UserVersion",
     "WriteResult",
+    "WriteStatus",
     "measure_body",
     "open_cursor",
     "parse_record",

@@ -1,5 +1,6 @@
 """`memrecall doctor` on databases that are damaged, and on whole ones."""
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable
@@ -8,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from memrecall.scope import Scope
+from memrecall.store import Store
+from memrecall.types import NewMessage, Role
 
 from .conftest import Outcome, Shell
 
@@ -113,6 +118,20 @@ def test_index_that_differs_from_the_store_is_reported(shell: Shell, chat: Path)
     assert (outcome.code, index["well"]) == (1, False)
     assert "the index of 'ann' has 1 rows that are not stored" in index["said"]
     assert "bad" in shell("doctor", "--db", chat, "--quick").out
+
+
+def test_missing_vectors_are_a_warning(shell: Shell, location: str) -> None:
+    async def store_without_vectors() -> None:
+        async with await Store.open(location) as store:
+            message = NewMessage(content="I like tea.", role=Role.USER)
+            await store.timeline(Scope("ann")).add([message])
+
+    asyncio.run(store_without_vectors())
+    outcome = shell("doctor", "--db", location, "--quick", "--json")
+    vectors = findings(outcome)["vectors"]
+    assert (outcome.code, outcome.json["well"]) == (0, True)
+    assert (vectors["well"], vectors["warning"]) == (True, True)
+    assert "1 rows have none yet" in vectors["said"]
 
 
 def test_server_settings_that_can_lose_writes_are_a_warning(shell: Shell, location: str) -> None:

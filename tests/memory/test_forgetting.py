@@ -115,8 +115,16 @@ class TestDeleteMessage:
         await memory.add(sent, "ann", infer=False)
         assert (await memory.delete_message("m1", user_id="ann"))["deleted"] == 1
         assert (await memory.delete_message("m1", user_id="ann"))["deleted"] == 0
-        assert (await memory.add(sent, "ann", infer=False))["stored"] == 0
+        short_term = await memory.short_term("ann", session_id="s")
+        for infer in (False, True):
+            batch = [sent, {"id": f"m2{infer}", "role": "user", "content": "I own a boat."}]
+            report = await memory.add(batch, "ann", session_id="s", infer=infer)
+            assert (report["stored"], report["statuses"]) == (1, ["erased", "new"])
+            assert report["problems"] == []
+        # Nothing was derived from it either.
         assert await texts(memory, "Lisbon") == []
+        assert (await memory.graph("Lisbon", "ann"))["relations"] == []
+        assert "Lisbon" not in str(short_term.items)
 
     async def test_messages_of_others_are_not_found(self, memory: AsyncMemory) -> None:
         message, *_ = await add_facts(memory)

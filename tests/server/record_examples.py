@@ -115,6 +115,7 @@ PATH = {"user_id": EXAMPLE_USER}
 REQUESTS = {
     "write_messages": Example(PATH, {"messages": MESSAGES[:2]}),
     "read_messages": Example({**PATH, "since": "2026-01-01T00:00:00Z", "page_size": 2}),
+    "read_message": Example({**PATH, "message_id": "m_0002"}),
     "read_neighbors": Example({**PATH, "message_id": "m_0002", "before": 1, "after": 1}),
     "lexical_search": Example(
         body={

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ async def test_cursor_is_bound_to_user_and_query(sqlite_service: HttpService) ->
         ("/v1/users/ben/messages", {"cursor": range_cursor}),
         (RANGE, {"cursor": range_cursor, "role": "user"}),
         (RANGE, {"cursor": range_cursor, "since": timestamp(0)}),
+        (RANGE, {"cursor": range_cursor, "session_id": "default"}),
+        (RANGE, {"cursor": range_cursor, "order": "asc"}),
         (RANGE, {"cursor": search_cursor}),
     ]:
         check_error(await client.get(path, params=query), 400, "INVALID_ARGUMENT")
@@ -156,10 +159,12 @@ async def test_memories_do_not_shift_message_pages(service: HttpService) -> None
     assert message_ids(await search(ann, query_text=text, page_size=200)) == whole
 
 
+MICROSECOND = 1 / 60e6  # in minutes
+
 # Few values, so that times and scores are often equal.
 MESSAGES = st.lists(
     st.tuples(
-        st.integers(0, 5),
+        st.sampled_from([0, 1, 2, 3, 3 + MICROSECOND, 3 + 2 * MICROSECOND, 4]),
         st.sampled_from(["tea", "tea tea", "tea cup", "cup", "茶", "喝茶 tea"]),
         st.sampled_from(["user", "assistant"]),
     ),
@@ -180,6 +185,9 @@ FILTERS = st.fixed_dictionaries(
         ),
     },
 )
+RANGE_FILTERS = st.fixed_dictionaries(
+    {}, optional={"order": st.just("asc"), "session_id": st.just("s1")}
+)
 QUERIES = st.sampled_from(["tea", "tea OR cup", "茶 OR cup", "NOT cup"])
 
 
@@ -195,13 +203,15 @@ class PagedReader:
     def user(self) -> str:
         return f"u{self.examples}"
 
-    async def write(self, messages: list[tuple[int, str, str]]) -> None:
+    async def write(self, messages: list[tuple[Any, str, str]]) -> None:
         batch = []
         for minute, content, role in messages:
             self.written += 1
             # The order of the ids differs from the order of writing.
             name = f"{self.written * 7919 % 1000:03}-{self.written}"
-            batch.append(make_message(minute, content, message_id=name, role=role))
+            session = f"s{self.written % 2}"
+            fields = {"message_id": name, "role": role, "session_id": session}
+            batch.append(make_message(minute, content, **fields))
         if batch:
             await write_messages(self.client, self.user, *batch)
 
@@ -209,7 +219,9 @@ class PagedReader:
         self, conditions: dict[str, Any], size: int, cursor: str | None
     ) -> httpx.Response:
         times = conditions.get("time_range", {})
-        query = {"page_size": size, "cursor": cursor, "role": conditions.get("role"), **times}
+        names = ("role", "order", "session_id")
+        others = {name: conditions.get(name) for name in names}
+        query = {"page_size": size, "cursor": cursor, **others, **times}
         parameters = {name: value for name, value in query.items() if value is not None}
         return await self.client.get(f"/v1/users/{self.user}/messages", params=parameters)
 
@@ -252,12 +264,25 @@ examples = settings(max_examples=25, suppress_health_check=[HealthCheck.function
 
 
 @examples
-@given(first=MESSAGES, later=LATER_MESSAGES, conditions=FILTERS, size=SIZES)
+@given(first=MESSAGES, later=LATER_MESSAGES, conditions=FILTERS, of_range=RANGE_FILTERS, size=SIZES)
 async def test_range_pages_form_a_consistent_snapshot(
-    reader: PagedReader, first: Any, later: Any, conditions: dict[str, Any], size: int
+    reader: PagedReader,
+    first: Any,
+    later: Any,
+    conditions: dict[str, Any],
+    of_range: dict[str, Any],
+    size: int,
 ) -> None:
     reader.examples += 1
     await reader.write(first)
+    conditions = {**conditions, **of_range}
+    items = (await reader.read(conditions, 200, None)).json()["items"]
+    in_order = sorted(items, key=lambda item: item["message_id"])
+    in_order.sort(
+        key=lambda item: datetime.fromisoformat(item["ts"]), reverse="order" not in of_range
+    )
+    assert items == in_order
+    assert {item["session_id"] for item in items} <= {of_range.get("session_id", "s0"), "s1"}
 
     whole, pages = await read_all_pages(
         reader, lambda size, cursor: reader.read(conditions, size, cursor), size, later

@@ -28,6 +28,22 @@ async def test_message_is_returned_unchanged(ann: httpx.AsyncClient) -> None:
     assert item.keys() >= FIELDS
     assert {name: item[name] for name in message} == message
     assert item["user_id"] == "ann"
+    assert (await ann.get(f"{PATH}/m001")).json() == item
+
+
+async def test_one_message_is_read_by_its_user_only(service: HttpService) -> None:
+    ann, ben = await service.client_with_key("ann"), await service.client_with_key("ben")
+    agent = await service.client_with_key("ann", agent_id="other")
+    await write_messages(ann, "ann", make_message(1, message_id="a/1"), make_message(2))
+    await write_messages(ben, "ben", make_message(3))
+    await ann.delete(f"{PATH}/m002")
+    assert (await ann.get(f"{PATH}/a%2F1")).json()["message_id"] == "a/1"
+    for client, path in [
+        *((ann, f"{PATH}/{key}") for key in ("m002", "m003", "never")),  # erased, Ben's, none
+        *((other, f"{PATH}/a%2F1") for other in (ben, agent)),
+        (ben, "/v1/users/ben/messages/a%2F1"),
+    ]:
+        check_error(await client.get(path), 404, "NOT_FOUND")
 
 
 async def test_user_of_the_key_without_messages_has_empty_pages(service: HttpService) -> None:
@@ -59,12 +75,18 @@ FILTERS: list[tuple[dict[str, Any], list[int]]] = [
     ({"role": "system"}, []),
     ({"since": "2026-01-26T20:03:00+08:00"}, [5, 4, 3]),
     ({"page_size": 2}, [5, 4]),
+    ({"order": "asc", "page_size": 2}, [1, 2]),
+    ({"order": "desc", "session_id": "odd"}, [5, 3, 1]),
+    ({"order": "asc", "session_id": "odd", "since": timestamp(2)}, [3, 5]),
+    ({"session_id": "none"}, []),
     ({"page_size": 200}, [5, 4, 3, 2, 1]),
 ]
 
 
 async def test_range_filters_select_messages(client: httpx.AsyncClient) -> None:
-    await write_messages(client, "ann", *(make_message(n) for n in range(1, 6)))
+    sessions = ("even", "odd")
+    batch = [make_message(n, session_id=sessions[n % 2]) for n in range(1, 6)]
+    await write_messages(client, "ann", *batch)
     for query, expected in FILTERS:
         answer = await client.get(PATH, params=query)
         assert message_ids(answer) == [f"m{n:03}" for n in expected], query
@@ -88,6 +110,8 @@ INVALID_PARAMETERS: list[tuple[dict[str, Any], str]] = [
     ({"until": "2026-13-01T00:00:00Z"}, "until"),
     ({"since": "0001-01-01T00:00:00+23:00"}, "since"),
     ({"role": "robot"}, "role"),
+    ({"order": "up"}, "order"),
+    ({"session_id": " "}, "session_id"),
     ({"pagesize": 5}, "pagesize"),
     ({"user_id": "ben"}, "user_id"),
     ({"cursor": ""}, "cursor"),
@@ -100,6 +124,24 @@ async def test_invalid_parameter_is_named(sqlite_service: HttpService) -> None:
         detail = check_error(await ann.get(PATH, params=query), 400, "INVALID_ARGUMENT")
         assert detail["details"]["fields"][0]["field"] == field
         assert detail["message"].startswith(field)
+
+
+async def test_whole_numbers_are_digits_only(service: HttpService) -> None:
+    ann = await service.client_with_key("ann")
+    document = (await ann.get("/openapi.json")).json()
+    checked = set()
+    for path, operations in document["paths"].items():
+        for parameter in operations.get("get", {}).get("parameters", ()):
+            types = [parameter["schema"], *parameter["schema"].get("anyOf", ())]
+            if "integer" not in [schema.get("type") for schema in types]:
+                continue
+            checked.add(name := parameter["name"])
+            target = path.replace("{user_id}", "ann").replace("{message_id}", "m001")
+            for value in ("1_0", "3.0", "+5", " 5", "1e1", "٣"):
+                answer = await ann.get(target, params={name: value})
+                error = check_error(answer, 400, "INVALID_ARGUMENT")
+                assert error["message"].startswith(f"{name}: "), (path, value)
+    assert checked >= {"page_size", "before", "after", "limit", "top_k", "depth", "max_tokens"}
 
 
 async def test_unknown_and_repeated_parameters_are_explained(sqlite_service: HttpService) -> None:

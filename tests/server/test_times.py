@@ -19,7 +19,11 @@ EDGES = [f"{day}T{time}{offset}" for offset in OFFSETS for day, time in (
     ("0001-01-01", "00:00:00"), ("0001-12-30", "12:00:00"),
     ("9999-01-02", "12:00:00"), ("9999-12-31", "23:59:59.999999"),
 )]  # fmt: skip
-WITHIN = ["0002-01-02T00:00:00Z", "0002-01-02T00:00:00+14:00", "9998-12-30T23:59:59.999999-12:00"]
+WEEKS = ["2026-W10-1", "2026w101", "2026-W10-1T10:00:00Z", "2026-03-02T12:30:60Z"]
+WITHIN = [
+    *("2026-01-26t10:47:00z", "2026-06-30T23:59:60Z", "2026-07-01T05:29:60.5+05:30"),
+    *("0002-01-02T00:00:00Z", "0002-01-02T00:00:00+14:00", "9998-12-30T23:59:59.999999-12:00"),
+]
 SAID = {"role": "user", "content": "I moved to Oslo yesterday, and next year I go to Rome."}
 # A valid request of each operation that takes a time.
 UNDO = "POST /v1/memories/{memory_id}/undo"  # all its parameters are in the query
@@ -104,6 +108,9 @@ async def test_edges_of_the_calendar_are_refused(sqlite_service: HttpService) ->
             answer = await send(ann, memory, operation, names, time)
             error = check_error(answer, 400, "INVALID_ARGUMENT")
             assert re.search("years (1 to 9999|2 to 9998)", error["message"]), (operation, names)
+        for time in WEEKS:  # and a leap second within a day
+            answer = await send(ann, memory, operation, names, time)
+            assert "is not a time" in check_error(answer, 400, "INVALID_ARGUMENT")["message"]
 
 
 async def test_times_within_the_calendar_are_accepted(sqlite_service: HttpService) -> None:
@@ -117,7 +124,16 @@ async def test_times_within_the_calendar_are_accepted(sqlite_service: HttpServic
                 answer = await send(ann, memory, operation, names, time)
                 place = (zone, operation, names, time, answer.text)
                 assert answer.status_code < 500, place
-                assert "outside the years" not in answer.text, place
+                assert not re.search("outside the years|is not a time", answer.text), place
+
+
+async def test_lower_case_and_leap_seconds_are_stored_in_utc(ann: httpx.AsyncClient) -> None:
+    for number, time in enumerate(WITHIN[:3]):
+        await write_messages(ann, "ann", make_message(number, ts=time))
+    items = (await ann.get("/v1/users/ann/messages", params={"since": WITHIN[0]})).json()["items"]
+    assert [item["ts"] for item in items] == [
+        *("2026-07-01T00:00:00.500000Z", "2026-07-01T00:00:00Z", "2026-01-26T10:47:00Z")
+    ]
 
 
 async def test_rows_stored_at_the_edges_load(service: HttpService) -> None:

@@ -154,7 +154,8 @@ class TestSources:
         assert (await ann.delete(path)).json()["deleted"] == 0
         check_error(await ann.delete("/v1/users/ann/messages/never"), 404, "NOT_FOUND")
         # A message that is sent again stays erased.
-        assert (await add(ann, body))["stored"] == 0
+        again = await add(ann, body)
+        assert (again["stored"], again["statuses"]) == (0, ["erased"])
 
     async def test_message_can_be_deleted_by_keys_that_may_write(
         self, sqlite_service: HttpService

@@ -33,12 +33,28 @@ async def test_repeated_write_is_idempotent(ann: httpx.AsyncClient) -> None:
 
     assert first["stored"] == 2
     assert first["items"] == [
-        {"message_id": "m001", "stored": True},
-        {"message_id": "m002", "stored": True},
+        {"message_id": "m001", "stored": True, "status": "new"},
+        {"message_id": "m002", "stored": True, "status": "new"},
     ]
     assert repeated["stored"] == 1
     assert [item["stored"] for item in repeated["items"]] == [False, False, True]
+    assert [item["status"] for item in repeated["items"]] == ["same", "same", "new"]
     assert message_ids(await ann.get(PATH)) == ["m003", "m002", "m001"]
+
+
+async def test_erased_id_is_never_answered_as_if_it_were_stored(ann: httpx.AsyncClient) -> None:
+    await write_messages(ann, "ann", make_message(1, "a secret"), make_message(2))
+    await ann.delete(f"{PATH}/m001")
+    for content in ("a secret", "other words"):  # nothing is left to compare the content with
+        batch = [make_message(1, content), make_message(2), make_message(1, "third words")]
+        receipt = await write_messages(ann, "ann", *batch)
+        assert receipt["stored"] == 0
+        assert [item["status"] for item in receipt["items"]] == ["erased", "same", "erased"]
+        assert not any(item["stored"] for item in receipt["items"])
+    refused = await ann.post(PATH, json={"messages": [make_message(1), make_message(2, "other")]})
+    details = check_error(refused, 409, "CONFLICT")["details"]
+    assert details["items"] == [{"message_id": "m002", "stored": False, "status": "conflict"}]
+    assert message_ids(await ann.get(PATH)) == ["m002"]
 
 
 async def test_role_aliases_and_content_parts_are_stored(sqlite_service: HttpService) -> None:
@@ -120,7 +136,7 @@ async def test_invalid_message_is_explained(sqlite_service: HttpService) -> None
 async def test_missing_ids_and_times_are_assigned(ann: httpx.AsyncClient) -> None:
     receipt = await write_messages(ann, "ann", {"role": "user", "content": "now"})
     (item,) = (await ann.get(PATH)).json()["items"]
-    assert receipt["items"] == [{"message_id": item["message_id"], "stored": True}]
+    assert receipt["items"] == [{"message_id": item["message_id"], "stored": True, "status": "new"}]
     assert item["ts"].endswith("Z")
     assert item["session_id"] == "default"
 

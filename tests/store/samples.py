@@ -9,6 +9,7 @@ from memrecall.scope import Scope
 from memrecall.store import MessageFilter, NewTrace, PendingText, RowKey, Store, Timeline
 from memrecall.store.database.engine import Database
 from memrecall.store.database.tables import metadata
+from memrecall.store.messages.timeline import Order
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 MORNING = datetime(2026, 1, 26, 10, 0, tzinfo=UTC)
@@ -57,13 +58,16 @@ def new_trace(trace_id: str | None = None, query: str = "which tea?", **fields: 
 
 
 async def read_pages(
-    timeline: Timeline, condition: MessageFilter = NO_FILTER, page_size: int = 50
+    timeline: Timeline,
+    condition: MessageFilter = NO_FILTER,
+    page_size: int = 50,
+    order: Order = "desc",
 ) -> list[Message]:
     """Return all messages of a timeline, read page by page."""
     items: list[Message] = []
     cursor = None
     while True:
-        page = await timeline.page(condition, page_size=page_size, cursor=cursor)
+        page = await timeline.page(condition, order=order, page_size=page_size, cursor=cursor)
         assert len(page.items) <= page_size
         items.extend(page.items)
         assert len({message.message_id for message in items}) == len(items), "a page repeats"

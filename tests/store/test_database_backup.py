@@ -3,15 +3,23 @@
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from memrecall.errors import Conflict, InvalidArgument, StorageError, StorageReadOnly
+from memrecall.errors import (
+    Conflict,
+    InvalidArgument,
+    MemrecallError,
+    StorageError,
+    StorageReadOnly,
+)
 from memrecall.store import Grant, Store
-from memrecall.store.backup.database import backup_database, restore_database
+from memrecall.store.backup.database import backup_database, restore_database, verify_backup
 
 from ..databases import Databases
 from .samples import (
@@ -160,6 +168,29 @@ async def test_damaged_backup_is_not_restored(
         with pytest.raises((StorageError, InvalidArgument), match=problem):
             await restore_database(restored, file, ignore)
         assert await read_tables(restored.database) == before
+
+
+def flip(data: bytes, place: int, bits: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ bits]) + data[place + 1 :]
+
+
+async def test_every_damage_of_a_backup_is_a_memrecall_error(store: Store, tmp_path: Path) -> None:
+    await fill(store)
+    file = tmp_path / "backup.db"
+    await backup_database(store, file, ignore)
+    data = file.read_bytes()
+    random = Random(5)  # noqa: S311 -- equal in every run
+    copies = [data[: random.randrange(len(data))] for _ in range(12)]
+    copies += [flip(data, random.randrange(len(data)), 1 << n % 8) for n in range(30)]
+    for copy in copies:
+        file.write_bytes(copy)
+        with suppress(MemrecallError):  # a byte that no row uses may be another
+            await verify_backup(file)
+    # A time, JSON, the manifest and a text that cannot be read.
+    for part in (b"2026-01", b'{"number', b'{"created_at', "不".encode()):
+        file.write_bytes(flip(data, data.index(part), 16))
+        with pytest.raises(StorageError):
+            await verify_backup(file)
 
 
 async def test_failed_restore_changes_nothing(store: Store, tmp_path: Path) -> None:

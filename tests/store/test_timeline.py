@@ -1,10 +1,10 @@
 """Reading of messages: pages from the latest to the earliest, and neighbours."""
 
 import asyncio
+import string
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from itertools import count
 
 import pytest
 
@@ -40,10 +40,15 @@ class TestPages:
     async def test_every_page_size_gives_the_same_list_with_ties_by_id(self, store: Store) -> None:
         timeline = store.timeline(ANN)
         expected = await write_ties(timeline)
+        earliest_first = sorted(expected, key=lambda name: (int(name[1:]) % 5, name))
 
         for size in (*range(1, 8), 16, 17, 18, 200):
             messages = await read_pages(timeline, page_size=size)
             assert [m.message_id for m in messages] == expected, f"page size {size}"
+            messages = await read_pages(timeline, page_size=size, order="asc")
+            assert [m.message_id for m in messages] == earliest_first, f"page size {size}"
+        with pytest.raises(InvalidArgument, match="order"):
+            await timeline.page(order="up")  # type: ignore[arg-type]
         # Independently of an index:
         await store.database.transact(lambda c: c.exec_driver_sql("DROP INDEX ix_messages_ts"))
         assert await ids(timeline) == expected
@@ -59,23 +64,6 @@ class TestPages:
         assert first.next_cursor is not None
         assert (len(first.items), len(second.items)) == (50, 50)
         assert second.next_cursor is None
-
-    async def test_newer_messages_do_not_change_later_pages(self, store: Store) -> None:
-        for size in (1, 3):
-            timeline = store.timeline(Scope(f"user {size}"))
-            expected = await write_ties(timeline)
-
-            pages: list[str] = []
-            cursor = None
-            for number in count():
-                page = await timeline.page(page_size=size, cursor=cursor)
-                pages.extend(message.message_id for message in page.items)
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
-                await timeline.add([new_message(f"new{number}", ts=at(60 + number))])
-
-            assert pages == expected
 
     async def test_cursor_survives_erasure_of_its_message(self, store: Store) -> None:
         await store.timeline(ANN.with_session("gone")).add([new_message("m1", ts=at(9))])
@@ -121,6 +109,8 @@ class TestCursors:
         for timeline, condition in others:
             with pytest.raises(InvalidArgument, match="cursor"):
                 await timeline.page(condition, cursor=cursor)
+        with pytest.raises(InvalidArgument, match="cursor"):
+            await store.timeline(ANN).page(order="asc", cursor=cursor)
 
     async def test_cursor_distinguishes_since_from_until(self, store: Store) -> None:
         await store.timeline(ANN).add(numbered_messages("a", 4))
@@ -129,23 +119,23 @@ class TestCursors:
         with pytest.raises(InvalidArgument, match="cursor"):
             await store.timeline(ANN).page(MessageFilter(until=at(1)), cursor=page.next_cursor)
 
-    async def test_forged_cursor_is_refused(self, store: Store) -> None:
-        async def refuse(forged: str) -> None:
-            with pytest.raises(InvalidArgument, match="cursor"):
-                await store.timeline(ANN).page(cursor=forged)
-
-        await check_each_async(["", "x", "!!", "é", "AAAA", "A" * 500, "=", "a\0b"], refuse)
-
-    async def test_changed_cursor_is_refused(self, store: Store) -> None:
+    async def test_changed_or_forged_cursor_is_refused(self, store: Store) -> None:
         timeline = store.timeline(ANN)
         await timeline.add(numbered_messages("a", 4))
         cursor = (await timeline.page(page_size=1)).next_cursor
         assert cursor is not None
 
-        for position in range(len(cursor) - 1):  # the last may carry unused bits
-            changed = "A" if cursor[position] != "A" else "B"
-            with pytest.raises(InvalidArgument):
-                await timeline.page(cursor=cursor[:position] + changed + cursor[position + 1 :])
+        alphabet = string.ascii_letters + string.digits + "-_+/="
+        changes = [
+            cursor[:position] + changed + cursor[position + 1 :]
+            for position in range(len(cursor))
+            for changed in alphabet
+            if changed != cursor[position]
+        ]
+        forged = ["", "x", "!!", "é", "AAAA", "A" * 500, "=", "a\0b", f"{cursor}=", f"{cursor}AAAA"]
+        for changed in (*changes, *forged):
+            with pytest.raises(InvalidArgument, match="cursor"):
+                await timeline.page(cursor=changed)
 
     async def test_cursor_of_another_database_is_refused(self, store: Store) -> None:
         binding = ["messages", "ann", None, *MessageFilter().fingerprint()]

@@ -25,7 +25,7 @@ from memrecall.store import Store
 from memrecall.text.highlights import Highlighter
 from memrecall.text.snippets import mark_passages
 from memrecall.text_length import truncate_text
-from memrecall.types import EARLIEST, Message, Role
+from memrecall.types import EARLIEST, Message, Role, read_iso_time
 from memrecall.workers import in_process
 
 # Metadata of a stored answer: what wrote it, and the keys of the memories it is based on.
@@ -137,7 +137,7 @@ def _parse_moment(state: RecallState, name: str, value: str | None) -> datetime 
     if value is None:
         return None
     try:
-        moment = datetime.fromisoformat(value.strip())
+        moment = read_iso_time(value)
         return (moment if moment.tzinfo else moment.replace(tzinfo=state.zone)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidArgument(

@@ -20,6 +20,7 @@ from memrecall.server.http.memory_models import (
 )
 from memrecall.server.http.message_models import (
     MAX_BATCH,
+    Digits,
     InputMessages,
     RequestModel,
     accept_messages,
@@ -40,9 +41,9 @@ class GraphQuery(AgentRequest):
     to: Annotated[
         EntityName | None, Field(description="Return the shortest paths from `entity` to it.")
     ] = None
-    depth: Annotated[int | None, Field(ge=1, le=DEEPEST)] = None
+    depth: Annotated[int | None, Field(ge=1, le=DEEPEST), Digits] = None
     as_of: AsOf = None
-    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST)] = 100
+    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits] = 100
     cursor: Annotated[
         ListCursor | None, Field(description="`next_cursor` of the previous page of entities.")
     ] = None

@@ -206,6 +206,7 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
         "results": report.get("results", []),
         "messages": report["messages"],
         "stored": report["stored"],
+        "statuses": report.get("statuses", []),  # a job of an earlier version has none
         "relations": report.get("relations", []),
         "problems": describe_problems(report.get("problems", ())),
         "job": job,

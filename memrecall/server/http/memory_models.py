@@ -14,6 +14,7 @@ from memrecall.server.http.message_models import (
     ID_BOUNDS,
     MAX_BATCH,
     MAX_CURSOR,
+    Digits,
     InputMessages,
     OwnerId,
     QueryText,
@@ -21,6 +22,7 @@ from memrecall.server.http.message_models import (
     SessionId,
     accept_messages,
 )
+from memrecall.store import WriteStatus
 from memrecall.store.database.cursors import LARGEST_LIST
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
@@ -28,10 +30,7 @@ MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000
 
 _AgentId = Annotated[
     Id,
-    Field(
-        description="If the key is bound to an agent, this must be that agent.",
-        json_schema_extra=ID_BOUNDS,
-    ),
+    Field(description="Must be the agent of the key, if any.", json_schema_extra=ID_BOUNDS),
 ]
 _TypeName = Annotated[CleanText, Field(min_length=1, max_length=LABEL_LENGTH)]
 MemoryText = Annotated[CleanText, Field(min_length=1, pattern=r"\S")]
@@ -48,13 +47,9 @@ Filters = Annotated[
     dict[str, Any],
     Field(description='Filters on fields and metadata: {"topic": "tea", "year": {"gte": 2024}}.'),
 ]
+_FILTERS_EXAMPLE = 'Filters as JSON: {"topic": "tea"}.'
 FiltersText = Annotated[
-    str,
-    Field(
-        min_length=2,
-        max_length=MAX_FILTERS_CHARS,
-        description='Filters as JSON: {"topic": "tea"}.',
-    ),
+    str, Field(min_length=2, max_length=MAX_FILTERS_CHARS, description=_FILTERS_EXAMPLE)
 ]
 UnchangedSince = Annotated[
     Moment | None,
@@ -187,8 +182,8 @@ class MemoryListQuery(SessionRequest):
     """The query parameters of a list of memories, of one session if it is named."""
 
     filters: FiltersText | None = None
-    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST)] = 100
-    top_k: Annotated[TopK, Field(le=LARGEST_LIST)] = None
+    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits] = 100
+    top_k: Annotated[TopK, Field(le=LARGEST_LIST), Digits] = None
     cursor: ListCursor | None = None
     as_of: AsOf = None
     superseded: Annotated[bool, Field(description="Include superseded memories.")] = False
@@ -333,11 +328,14 @@ class JobState(BaseModel):
 
 
 class Added(BaseModel):
-    """The result of an add. The messages are stored; `problems` lists the stages that failed."""
+    """The result of an add. The messages are stored, except for those whose status is `erased`,
+    from which nothing is derived; `problems` lists the stages that failed.
+    """
 
     results: list[MemoryEvent]
     messages: list[str]
     stored: int
+    statuses: list[WriteStatus]
     relations: list[ToldRelation]
     problems: list[str]
     job: JobState | None

@@ -1,5 +1,6 @@
 """Requests and responses of the message endpoints, and the types that all endpoints share."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -14,6 +15,7 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from memrecall.messages import (
     ROLE_NAMES,
@@ -24,8 +26,9 @@ from memrecall.messages import (
     parse_role,
 )
 from memrecall.search.request import LARGEST_TOP_K, TOP_K
-from memrecall.store import MessageFilter
+from memrecall.store import MessageFilter, WriteStatus
 from memrecall.store.database.cursors import LARGEST_PAGE, PAGE_SIZE
+from memrecall.store.messages.timeline import Order
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import ID_LENGTH, Content, Id, Moment, Name, NewMessage, Role
 
@@ -34,6 +37,8 @@ MAX_SEARCH_CURSOR = 200_000  # the cursor of a query of ten thousand different w
 MAX_CURSOR = 1_000  # a time and an id
 MAX_DIMENSIONS = 16_384
 MAX_NEIGHBORS = 200
+
+_DIGITS = re.compile(r"-?[0-9]+")
 
 ReturnField = Literal[
     "message_id",
@@ -50,6 +55,14 @@ ReturnField = Literal[
     "sequence_no",
 ]
 
+
+def require_digits(value: object) -> object:
+    """Refuse what a query may not write for a whole number, though `int` reads it: 1_0, 3.0."""
+    if isinstance(value, str) and not _DIGITS.fullmatch(value):
+        raise PydanticKnownError("int_parsing")
+    return value
+
+
 ID_BOUNDS = {"minLength": 1, "maxLength": ID_LENGTH}
 OwnerId = Annotated[Id, Field(description="The owner of the data.", json_schema_extra=ID_BOUNDS)]
 MessageId = Annotated[
@@ -61,6 +74,8 @@ PathId = Annotated[
     Id,
     BeforeValidator(lambda value: value.replace("\0", "/") if isinstance(value, str) else value),
 ]
+# Comes last: bounds that follow a validator are not in the schema.
+Digits = BeforeValidator(require_digits)
 PageSize = Annotated[int, Field(ge=1, le=LARGEST_PAGE, description="Maximum items per page.")]
 _Cursor = Annotated[
     str,
@@ -72,7 +87,7 @@ _Cursor = Annotated[
 ]
 _Since = Annotated[Moment, Field(description="Start of the time range (inclusive).")]
 _Until = Annotated[Moment, Field(description="End of the time range (exclusive).")]
-Whole = Field(strict=True)  # JSON says 5, not "5" and not 5.0
+Strict = Field(strict=True)  # JSON says 5, not "5" and not 5.0
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=r"\S")]
 RoleName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(ROLE_NAMES)})]
 ContentParts = dict[str, Any] | list[str | dict[str, Any]]
@@ -152,19 +167,21 @@ class RangeQuery(TimeRange):
     """The query parameters of a range read."""
 
     role: Role | None = None
-    page_size: PageSize = PAGE_SIZE
+    session_id: SessionId | None = None
+    order: Annotated[Order, Field(description="`asc`: the earliest first.")] = "desc"
+    page_size: Annotated[PageSize, Digits] = PAGE_SIZE
     cursor: Annotated[_Cursor, Field(max_length=MAX_CURSOR)] | None = None
 
     def filter(self) -> MessageFilter:
         """Return the filter of the store."""
-        return MessageFilter(self.since, self.until, self.role)
+        return MessageFilter(self.since, self.until, self.role, self.session_id)
 
 
 class NeighborsQuery(RequestModel):
     """The number of messages to return around a message."""
 
-    before: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS)] = 20
-    after: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS)] = 0
+    before: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS), Digits] = 20
+    after: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS), Digits] = 0
 
 
 class SearchFilter(RequestModel):
@@ -196,7 +213,7 @@ class LexicalSearchRequest(_SearchRequest):
         QueryText,
         Field(description='Words, "phrases", AND, OR, NOT, -word, (groups), prefix*.'),
     ]
-    page_size: Annotated[PageSize, Whole] = PAGE_SIZE
+    page_size: Annotated[PageSize, Strict] = PAGE_SIZE
     cursor: _Cursor | None = None
 
 
@@ -237,7 +254,9 @@ class IncomingMessage(NewMessage):
     session_id: SessionId | None = None
     user_id: Annotated[Id | None, Field(description="Must equal the path's, if present.")] = None
     agent_id: Annotated[Id | None, Field(description="Must equal the key's, if present.")] = None
-    sequence_no: Annotated[int | None, Field(description="Ignored: the service counts.")] = None
+    sequence_no: Annotated[
+        int | None, Field(strict=True, description="Ignored: the service counts.")
+    ] = None
 
     _join_parts = model_validator(mode="before")(join_content_parts)
 
@@ -333,10 +352,15 @@ class NearMessages(BaseModel):
 
 
 class WrittenMessage(BaseModel):
-    """One message of a batch; `stored` is false if it was stored before."""
+    """One message of a batch; `stored` is true if it is new.
+
+    `same` was stored before. `erased` was erased before: it is not stored again, whatever its
+    content. `conflict` is stored with another content; it occurs in the details of a 409 only.
+    """
 
     message_id: str
     stored: bool
+    status: WriteStatus
 
 
 class WriteReceipt(BaseModel):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query, Response
 from pydantic_core import to_json
@@ -13,6 +13,7 @@ from memrecall.search import LexicalQuery, ScoredPage, SemanticQuery
 from memrecall.server.errors import RequestError, invalid_field, problem_from_error
 from memrecall.server.http.context import Context
 from memrecall.server.http.message_models import (
+    ChatMessage,
     DeletedMessage,
     IncomingMessage,
     LexicalPage,
@@ -35,7 +36,7 @@ from memrecall.server.http.responses import (
     items_response,
     page_response,
 )
-from memrecall.store import ScopedMessage
+from memrecall.store import ScopedMessage, WriteStatus
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=JsonRoute)
 
@@ -46,10 +47,10 @@ MESSAGE_FIELDS: tuple[str, ...] = get_args(ReturnField)
 async def read_messages(
     user_id: PathId, query: Annotated[RangeQuery, Query()], context: Context
 ) -> Response:
-    """Read messages by time, the latest first; ties are ordered by `message_id`."""
+    """Read messages by time, by default the latest first; ties are ordered by `message_id`."""
     scope = await context.readable_scope(user_id)
     page = await context.library.store.timeline(scope).page(
-        query.filter(), page_size=query.page_size, cursor=query.cursor
+        query.filter(), order=query.order, page_size=query.page_size, cursor=query.cursor
     )
     context.service.metrics.count_search("range")
     return await page_response(page.items, MESSAGE_FIELDS, next_cursor=page.next_cursor)
@@ -58,7 +59,8 @@ async def read_messages(
 @router.post("/users/{user_id}/messages", **route_options("write_messages", WriteReceipt))
 async def write_messages(user_id: PathId, body: WriteRequest, context: Context) -> Response:
     """Store messages, all or none. Storing the same message again is not an error; storing another
-    content under a known `message_id` is. The response is sent when the messages are durable.
+    content under a known `message_id` is. A `message_id` that was erased stays so: its `status` is
+    `erased`, and nothing is stored. The response is sent when the messages are durable.
     """
     context.principal.require_write()
     entries = [
@@ -73,8 +75,8 @@ async def write_messages(user_id: PathId, body: WriteRequest, context: Context) 
         raise _with_message_ids(error, entries) from None
     context.service.metrics.stored.inc(result.stored)
     items = [
-        {"message_id": message_id, "stored": is_new}
-        for message_id, is_new in zip(result.ids, result.created, strict=True)
+        _receipt_item(message_id, status)
+        for message_id, status in zip(result.ids, result.statuses, strict=True)
     ]
     return JsonResponse({"stored": result.stored, "items": items})
 
@@ -92,6 +94,14 @@ async def read_neighbors(
     )
     context.service.metrics.count_search("neighbors")
     return await page_response(page.items, MESSAGE_FIELDS)
+
+
+@router.get("/users/{user_id}/messages/{message_id}", **route_options("read_message", ChatMessage))
+async def read_message(user_id: PathId, message_id: PathId, context: Context) -> Response:
+    """Read one message."""
+    scope = await context.readable_scope(user_id)
+    message = await context.library.store.timeline(scope).get(message_id)
+    return JsonResponse(message.model_dump(include=set(MESSAGE_FIELDS)))
 
 
 @router.delete(
@@ -188,4 +198,11 @@ def _with_message_ids(error: CallerError, entries: Sequence[ScopedMessage]) -> R
     if not faults:
         return RequestError(problem)
     ids = [entries[int(position)].message.message_id for position in faults]
-    return RequestError(replace(problem, details={"message_ids": ids, "faults": faults}))
+    conflicts = problem.details["conflicts"]
+    items = [_receipt_item(message_id, WriteStatus.CONFLICT) for message_id in conflicts]
+    details = {"message_ids": ids, "faults": faults, "items": items}
+    return RequestError(replace(problem, details=details))
+
+
+def _receipt_item(message_id: str, status: WriteStatus) -> dict[str, Any]:
+    return {"message_id": message_id, "stored": status is WriteStatus.NEW, "status": status}

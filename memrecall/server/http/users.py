@@ -21,7 +21,7 @@ from memrecall.server.http.memory_models import (
     Flag,
     SessionRequest,
 )
-from memrecall.server.http.message_models import PathId
+from memrecall.server.http.message_models import Digits, PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import LINES_TYPE, JsonResponse, JsonRoute, run_while_connected
 
@@ -42,7 +42,7 @@ _BODY_OF_LINES = {
 class StateQuery(SessionRequest):
     """The query parameters of a session's state."""
 
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_STATE_TOKENS)] = STATE_TOKENS
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_STATE_TOKENS), Digits] = STATE_TOKENS
 
 
 class SummarizeRequest(AgentRequest):

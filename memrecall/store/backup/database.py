@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import DDL, JSON, Table, bindparam, delete, exists, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import Conflict, InvalidArgument, StorageError
+from memrecall.errors import Conflict, InvalidArgument, MemrecallError, StorageError
 from memrecall.progress import Advance
 from memrecall.store.backup.folder import publish, sync_file, sync_folder
 from memrecall.store.database.dialect import ConnectionOptions
@@ -222,21 +222,39 @@ def _make_single_file(file: Path) -> None:
 async def _open_backup(file: Path) -> AsyncIterator[Database]:
     """Open a backup without changing it; one with an older schema is upgraded as a copy."""
     with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
-        version = await _read_version(file)
-        if version < LATEST:
-            copy = Path(folder) / "backup.db"
-            with typed_os_errors(file):
-                await asyncio.to_thread(shutil.copyfile, file, copy)
-            async with await Store.open(str(copy)) as upgraded:
-                # Its checksums are of the older tables.
-                without_manifest = delete(meta).where(meta.c.name == _MANIFEST)
-                await upgraded.database.transact(lambda c: c.execute(without_manifest))
-            file = copy
+        with _typed_damage(file):
+            if await _read_version(file) < LATEST:
+                file = await _upgrade(file, Path(folder) / "backup.db")
         database = Database(str(file), ConnectionOptions(read_only=True), create=False)
         try:
             yield database
         finally:
             await database.close()
+
+
+async def _upgrade(file: Path, copy: Path) -> Path:
+    with typed_os_errors(file):
+        await asyncio.to_thread(shutil.copyfile, file, copy)
+    async with await Store.open(str(copy)) as upgraded:
+        # Its checksums are of the older tables.
+        without_manifest = delete(meta).where(meta.c.name == _MANIFEST)
+        await upgraded.database.transact(lambda c: c.execute(without_manifest))
+    return copy
+
+
+@contextmanager
+def _typed_damage(file: Path | str) -> Iterator[None]:
+    """Raise StorageError for a value of a backup that cannot be read: a time, JSON, a text."""
+    try:
+        yield
+    except MemrecallError:  # some are ValueErrors too
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise _damaged(file, f"a value cannot be read ({type(error).__name__})") from error
+
+
+def _damaged(file: Path | str, problem: str) -> StorageError:
+    return StorageError(f"{file} is damaged or was changed: {problem}", hint="Use another backup")
 
 
 async def _read_version(file: Path) -> int:
@@ -256,6 +274,15 @@ async def _read_version(file: Path) -> int:
 
 def _verify(backup: Database) -> dict[str, int]:
     """Raise StorageError unless a backup is as it was written; return the counts of rows."""
+    with _typed_damage(backup.location):
+        counts, problems = _compare(backup)
+    if problems:
+        raise _damaged(backup.location, problems[0])
+    return counts
+
+
+def _compare(backup: Database) -> tuple[dict[str, int], list[str]]:
+    """Return the counts of rows, and what differs from the manifest."""
     with backup.read_inline() as connection:
         problems = find_damage(connection, deep=True)
     facts = {row["name"]: row["value"] for batch in _read(backup, meta) for row in batch}
@@ -268,11 +295,7 @@ def _verify(backup: Database) -> dict[str, int]:
         counts[table.name] = digest.rows
         if expected.get(table.name, digest.as_list()) != digest.as_list():
             problems.append(f"the rows of {table.name} do not match their checksum")
-    if problems:
-        raise StorageError(
-            f"{backup.location} is damaged or was changed: {problems[0]}", hint="Use another backup"
-        )
-    return counts
+    return counts, problems
 
 
 def _read(backup: Database, table: Table) -> Iterator[list[BackupRow]]:

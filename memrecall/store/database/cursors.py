@@ -14,8 +14,9 @@ from sqlalchemy import and_, or_
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import InvalidArgument
+from memrecall.json_objects import json_bytes
 from memrecall.text_length import utf8_length
-from memrecall.types import MemoryRecord, Message, check_text, json_bytes
+from memrecall.types import MemoryRecord, Message, check_text
 
 _Item = TypeVar("_Item")
 
@@ -100,7 +101,11 @@ def make_page(
 def seal_cursor(secret: bytes, binding: Sequence[object], position: Sequence[object]) -> str:
     """Return an opaque string for a position in the list that `binding` describes."""
     body = _encode_position(position).encode()
-    return base64.urlsafe_b64encode(_sign(secret, binding, body) + body).rstrip(b"=").decode()
+    return _encode(_sign(secret, binding, body) + body)
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def open_cursor(secret: bytes, binding: Sequence[object], cursor: str) -> list[Any]:
@@ -112,7 +117,9 @@ def open_cursor(secret: bytes, binding: Sequence[object], cursor: str) -> list[A
     except (binascii.Error, UnicodeEncodeError):
         data = b""
     signature, body = data[:_SIGNATURE_BYTES], data[_SIGNATURE_BYTES:]
-    if not hmac.compare_digest(signature, _sign(secret, binding, body)):
+    is_signed = hmac.compare_digest(signature, _sign(secret, binding, body))
+    # Other texts decode to the same bytes: their last character has unused bits.
+    if not is_signed or cursor != _encode(data):
         raise InvalidArgument(
             "the cursor was not returned by this query", hint="Start again without a cursor"
         )

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound, OutdatedPlan
+from memrecall.json_objects import check_metadata
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
@@ -25,7 +26,7 @@ from memrecall.store.messages.records import (
     insert_messages,
 )
 from memrecall.store.texts import truncate
-from memrecall.types import NewMemory, NewMessage, Origin, check_metadata, check_text
+from memrecall.types import NewMemory, NewMessage, Origin, check_text
 
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 CONFIRMED = "the user said so"

@@ -13,7 +13,7 @@ from memrecall.store.database.locks import Locks, agent_of
 from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages
 from memrecall.store.memories.history import StoredRow, require_equal
-from memrecall.store.messages.records import WriteResult
+from memrecall.store.messages.records import WriteResult, WriteStatus
 from memrecall.store.texts import truncate, with_search_text
 from memrecall.types import NewMemory, Origin, Provenance
 
@@ -46,14 +46,14 @@ class MemoryInserter:
     ) -> WriteResult:
         """Insert memories with keys and existing sources, without those among the stored rows."""
         new_rows: dict[str, dict[str, Any]] = {}
-        created: list[bool] = []
+        statuses: list[WriteStatus] = []
         session = None
         if self._scope.session_id is not None:
             session = await self._locks.open_session(self._connection, self._scope)
         for memory in batch:
             row = {**self._to_row(memory, origin), "supersedes": supersedes}
             stored = stored_rows.get(row["memory_key"], new_rows.get(row["memory_key"]))
-            created.append(stored is None)
+            statuses.append(WriteStatus.NEW if stored is None else WriteStatus.SAME)
             if stored is not None:
                 require_equal(row, stored)
                 continue
@@ -63,7 +63,7 @@ class MemoryInserter:
             new_rows[row["memory_key"]] = row
         if new_rows:
             await self._connection.execute(insert(memories), list(new_rows.values()))
-        return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(created))
+        return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(statuses))
 
     async def _find_stored(self, batch: Sequence[NewMemory]) -> dict[str, Any]:
         """Return the rows that have keys of the batch; Conflict if a message has one."""

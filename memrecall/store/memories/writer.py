@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Select, or_, select, update
 
 from memrecall.errors import Conflict, NotFound
+from memrecall.json_objects import check_metadata
 from memrecall.store.database.locks import agent_of
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.history import (
@@ -27,7 +28,7 @@ from memrecall.store.memories.history import (
 from memrecall.store.memories.insertion import MemoryInserter, with_key
 from memrecall.store.memories.removal import MessageRemover
 from memrecall.store.texts import truncate, with_search_text
-from memrecall.types import NewMemory, Origin, check_metadata
+from memrecall.types import NewMemory, Origin
 
 Contradicts = Callable[[StoredRow, StoredRow], bool]
 """Whether two memories cannot both hold."""

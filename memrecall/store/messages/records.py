@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain, islice
 from typing import Any
 
@@ -39,12 +40,26 @@ class ScopedMessage:
     message: NewMessage
 
 
+class WriteStatus(StrEnum):
+    """The outcome of one item of a write."""
+
+    NEW = "new"
+    SAME = "same"  # stored before, with the same content
+    ERASED = "erased"  # its id was erased, and is not stored again, whatever the content
+    CONFLICT = "conflict"  # stored with another content: the whole batch is refused
+
+
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The ids of a batch in its order, and which of them are new."""
+    """The ids of a batch in its order, and the outcome of each."""
 
     ids: tuple[str, ...] = ()
-    created: tuple[bool, ...] = ()
+    statuses: tuple[WriteStatus, ...] = ()
+
+    @property
+    def created(self) -> tuple[bool, ...]:
+        """Whether each item is new."""
+        return tuple(status is WriteStatus.NEW for status in self.statuses)
 
     @property
     def stored(self) -> int:
@@ -94,7 +109,7 @@ async def write_messages(database: Database, entries: Sequence[ScopedMessage]) -
 
 async def _write_by_user(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
     positions = group_positions(entry.scope.user_id for entry in entries)
-    results: dict[int, tuple[str, bool]] = {}
+    results: dict[int, tuple[str, WriteStatus]] = {}
     stored_users: list[str] = []
     for user, places in positions.items():
         try:
@@ -107,9 +122,9 @@ async def _write_by_user(database: Database, entries: Sequence[ScopedMessage]) -
                 error.details["stored_users"] = stored_users
             raise
         stored_users.append(user)
-        results |= zip(places, zip(result.ids, result.created, strict=True), strict=True)
-    ids, created = zip(*(results[place] for place in range(len(entries))), strict=True)
-    return WriteResult(ids, created)
+        results |= zip(places, zip(result.ids, result.statuses, strict=True), strict=True)
+    ids, statuses = zip(*(results[place] for place in range(len(entries))), strict=True)
+    return WriteResult(ids, statuses)
 
 
 def group_positions(owners: Iterable[str]) -> dict[str, list[int]]:
@@ -142,9 +157,9 @@ async def _write_together(
 
 
 def _split_result(together: WriteResult, sizes: Iterable[int]) -> Iterator[WriteResult]:
-    ids, created = iter(together.ids), iter(together.created)
+    ids, statuses = iter(together.ids), iter(together.statuses)
     for size in sizes:
-        yield WriteResult(tuple(islice(ids, size)), tuple(islice(created, size)))
+        yield WriteResult(tuple(islice(ids, size)), tuple(islice(statuses, size)))
 
 
 async def _write(
@@ -171,13 +186,15 @@ async def insert_messages(
     batch.recovered_keys = batch.made_keys & stored_rows.keys()
     erased = await _find_erased(connection, [key for key in looked_up if key not in stored_rows])
     new_rows: dict[_Key, dict[str, Any]] = {}
-    created: list[bool] = []
+    statuses: list[WriteStatus] = []
     errors: dict[int, CallerError] = {}
     for position, (key, entry) in enumerate(zip(batch.keys, batch.entries, strict=True)):
         stored = stored_rows.get(key, new_rows.get(key))
-        created.append((stored is None and key not in erased) or key in batch.recovered_keys)
         if key in erased:
+            statuses.append(WriteStatus.ERASED)
             continue
+        is_new = stored is None or key in batch.recovered_keys
+        statuses.append(WriteStatus.NEW if is_new else WriteStatus.SAME)
         try:
             if stored is None:
                 new_rows[key] = _to_row(key, entry, locks)
@@ -189,10 +206,12 @@ async def insert_messages(
         # The first error is raised and carries the others.
         first = next(iter(errors.values()))
         first.details["faults"] = {position: str(error) for position, error in errors.items()}
+        conflicts = [error for error in errors.values() if isinstance(error, Conflict)]
+        first.details["conflicts"] = [error.details["message_id"] for error in conflicts]
         raise first
     if new_rows:
         await execute_prepared(connection, _INSERT, list(new_rows.values()))
-    return WriteResult(tuple(message_id for _, message_id in batch.keys), tuple(created))
+    return WriteResult(tuple(message_id for _, message_id in batch.keys), tuple(statuses))
 
 
 async def _find_stored(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal, get_args
 
 from sqlalchemy import (
     ColumnElement,
@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import UnaryExpression
 
-from memrecall.errors import NotFound
+from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
@@ -47,7 +47,8 @@ NEIGHBORS_BEFORE = 20
 NEIGHBORS_AFTER = 0
 LONGEST_THREAD = 1_000
 
-_Direction = Callable[[str], UnaryExpression[Any]]  # `asc` or `desc`
+Order = Literal["asc", "desc"]  # by time
+_Direction = Callable[[Any], UnaryExpression[Any]]  # `asc` or `desc`
 _INTERNAL = ("search_text", "change_no", "deleted_at")
 _COLUMNS = [column for column in messages.c if column.name not in _INTERNAL]
 _NAMES = [column.name for column in _COLUMNS]
@@ -136,19 +137,31 @@ class Timeline:
         self,
         filter: MessageFilter = MessageFilter(),  # noqa: A002, B008 -- the query API's word; frozen
         *,
+        order: Order = "desc",
         page_size: int = PAGE_SIZE,
         cursor: str | None = None,
     ) -> StoredPage[Message]:
-        """Return a page of messages, latest first."""
+        """Return a page of messages, latest or (`asc`) earliest first; ties are ordered by id."""
         require_limit("page_size", page_size, LARGEST_PAGE)
+        if order not in get_args(Order):
+            raise InvalidArgument(f"order {order!r} is unknown", hint="Use asc or desc")
         binding = ["messages", self._scope.user_id, self._scope.agent_id, *filter.fingerprint()]
+        if order == "asc":
+            binding.append(order)
         parameters = self._owner() | filter.parameters()
         parameters["count"] = page_size + 1  # one row more shows whether there is a next page
         if cursor is not None:
             ts, message_id = open_cursor(self._limits.secret, binding, cursor)
             parameters |= {"from_ts": parse_stored_time(ts), "from_id": message_id}
-        statement = _select_page(self._database.dialect, tuple(parameters))
-        rows = await self._fetch(self._database, statement, parameters)
+        elif order == "asc":
+            # The index has equal times by id in the other direction only. From the first time on,
+            # it is sought by id; otherwise an import with one time would be sorted as a whole.
+            statement = _select_earliest(tuple(parameters))
+            if not (first := await self._fetch(self._database, statement, parameters)):
+                return StoredPage(())
+            parameters |= {"from_ts": first[0].ts, "from_id": ""}
+        page = _select_page(self._database.dialect, tuple(parameters), order)
+        rows = await self._fetch(self._database, page, parameters)
         key_of = operator.attrgetter("ts", "message_id")
         size = min(page_size, self._limits.cut(rows))
         return make_page(rows, size, self._limits.secret, binding, key_of)
@@ -238,18 +251,25 @@ def _select_where(names: Sequence[str]) -> Select[Any]:
 # Cached, because building a statement costs more than reading a page.
 @lru_cache(maxsize=256)
 def _select_page(
-    dialect: DatabaseDialect, names: tuple[str, ...]
+    dialect: DatabaseDialect, names: tuple[str, ...], order: Order
 ) -> Select[Any] | CompoundSelect[Any]:
-    """Return the query for a page, latest first; with `from_ts` it begins after that time."""
+    """Return the query for a page; with `from_ts` it begins after that time."""
     tie: Any = messages.c.message_id
     if "session_id" in names:
         # By the plain id, SQLite would take the index that has this order, and read all of the
         # user's messages until it met the session.
         tie = dialect.avoid_index(tie)
-    order = [messages.c.ts.desc(), tie]
+    direction = asc if order == "asc" else desc
+    columns = [direction(messages.c.ts), tie]
     if "from_ts" in names:
-        return _select_beyond(_select_where(names), (desc, asc), order)
-    return _select_where(names).order_by(*order).limit(_COUNT)
+        return _select_beyond(_select_where(names), (direction, asc), columns)
+    return _select_where(names).order_by(*columns).limit(_COUNT)
+
+
+@lru_cache(maxsize=64)
+def _select_earliest(names: tuple[str, ...]) -> Select[Any]:
+    """Return the query for a message of the earliest time."""
+    return _select_where(names).order_by(messages.c.ts).limit(1)
 
 
 @lru_cache(maxsize=16)
