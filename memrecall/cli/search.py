@@ -8,7 +8,7 @@ from typer import Argument, Option
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
 
-_PAGE_FIELDS = ("total_found", "results", "message", "withheld", "next_cursor")
+_PAGE_FIELDS = ("total_found", "results", "message", "withheld", "unembedded", "next_cursor")
 _WEAK_SCORE = 0.5  # a hint for the reader, never a filter
 
 

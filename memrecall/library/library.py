@@ -342,7 +342,8 @@ class Library:
 
     async def _erase(self, scope: Scope, work: Awaitable[Removal]) -> Removal:
         """Erase rows, also from files and caches; an index in memory learns of it by itself."""
-        removal = await work
+        async with self.store.database.erasing():
+            removal = await work
         self.caches.clear()
         self.cache.forget_snapshot(scope.user_id)
         if self._external is not None:

@@ -346,8 +346,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         """
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        removal = await library.purge(scope, [memory_id], sources=sources, actor=self._actor)
-        await self._update_short_term(scope.user_id, removal.messages)
+        async with library.store.database.erasing():
+            removal = await library.purge(scope, [memory_id], sources=sources, actor=self._actor)
+            await self._update_short_term(scope.user_id, removal.messages)
         count, messages = len(removal.memories), list(removal.messages)
         return {"id": memory_id, "purged": count, "messages": messages}
 
@@ -362,8 +363,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         if not self._binding.has_user and user_id is None:
             raise InvalidArgument("a message needs a user_id", hint="Users may have equal ids")
         scope = self._scope(user_id)
-        removal = await library.delete_message(scope, message_id, actor=self._actor)
-        await self._update_short_term(scope.user_id, removal.messages)
+        async with library.store.database.erasing():
+            removal = await library.delete_message(scope, message_id, actor=self._actor)
+            await self._update_short_term(scope.user_id, removal.messages)
         fields = {"deleted": len(removal.messages), "memories": list(removal.memories)}
         return {"id": message_id, "event": "DELETE", **fields}
 

@@ -164,7 +164,7 @@ class SearchPage:
         if self.withheld and withheld:
             notes.append(f"{self.withheld} sensitive memories withheld: no permission")
         if self.unembedded:
-            notes.append(f"{self.unembedded} rows are not embedded yet: found by words only")
+            notes.append(f"{self.unembedded} rows are not embedded yet: not found by meaning")
         if self.reranker_failure:
             notes.append(f"not reranked: {self.reranker_failure}")
         return "; ".join(filter(None, notes))

@@ -35,6 +35,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 BEYOND = "more"
 FLUSH_SECONDS = 5.0
 LEVEL_SECONDS = 300.0
+STATES = ("ready", "read-only", "unavailable")  # of a service
 _LABELS = tuple(f"{bound:g}" for bound in BOUNDS)
 _TENTHS = tuple(f"{tenth / 10:.1f}" for tenth in range(11))
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -189,6 +190,7 @@ class Metrics:
         )
         self._indexes = gauge("memrecall_index_bytes", "Memory of the users' indexes.")
         self._backlog = gauge("memrecall_rows_to_embed", "Stored rows that wait for their vectors.")
+        self._states = gauge("memrecall_state", "Processes that are in this state.", ["state"])
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a finished request."""
@@ -237,14 +239,15 @@ class Metrics:
         if self._counters is not None:
             self._counters.add(name, latency_label(seconds), total=seconds)
 
-    def measure(self) -> None:
+    def measure(self, state: str) -> None:
         """Update what is not counted when it happens."""
         self._indexes.set(self._index_bytes())
         self._backlog.set(self._rows_to_embed())
+        for name in STATES:
+            self._states.labels(name).set(name == state)
 
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus, summed over the workers."""
-        self.measure()
         registry = self._registry
         if _FOLDER_VARIABLE in os.environ:
             registry = CollectorRegistry()

@@ -135,7 +135,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_PER_SECOND == 0:
-            self._service.metrics.measure()
+            self._service.measure()
         return await super().on_tick(counter) and time.monotonic() >= self._drained_at
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -298,6 +298,7 @@ async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
             f"without keys, {library.settings.host} would expose all data to other machines",
             hint="Create a key first (`memrecall keys create`), or listen on 127.0.0.1",
         )
+    await library.store.database.make_reserve()
     await library.vectors.prepare()  # fail now if another embedder made the vectors
     await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
     return await _describe(library, listener, is_open=not has_keys)

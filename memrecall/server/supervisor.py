@@ -26,6 +26,7 @@ log = logging.getLogger("memrecall.server")
 _CHECK_SECONDS = 0.2
 _BEAT_SECONDS = 0.5
 _SILENT_SECONDS = 5.0  # after which a process counts as frozen
+_STOPPED_SECONDS = 1.0  # after which one that the system reports as stopped does
 _RESTART_SECONDS = 1.0  # between two starts of a process that ends again and again
 _STOP_SECONDS = 60.0  # longer than a service takes to stop once it is drained
 
@@ -50,12 +51,13 @@ class ServiceProcess:
         self._ready = self._context.RawValue("b", 0)
         self._arguments = (name, target, listener, self._beat, self._ready, arguments)
         self._started_at = 0.0
+        self._last_running = 0.0  # when it was last seen not to be stopped
         self.process: BaseProcess
 
     def start(self) -> None:
         """Start the process."""
         self._ready.value = 0
-        self._beat.value = self._started_at = time.monotonic()
+        self._beat.value = self._started_at = self._last_running = time.monotonic()
         process = self._context.Process(target=_run, args=self._arguments, name=self.name)
         process.start()
         self.process = process
@@ -68,8 +70,12 @@ class ServiceProcess:
     @property
     def has_failed(self) -> bool:
         """True if it ended, or is frozen."""
-        is_silent = time.monotonic() - self._beat.value > _SILENT_SECONDS
-        return is_silent or not self.process.is_alive()
+        now = time.monotonic()
+        if not _is_stopped(self.process):
+            self._last_running = now
+        is_stopped = now - self._last_running > _STOPPED_SECONDS
+        is_silent = now - self._beat.value > _SILENT_SECONDS
+        return is_stopped or is_silent or not self.process.is_alive()
 
     def replace(self) -> None:
         """End the process if it is frozen, and start another, but not again and again."""
@@ -82,6 +88,17 @@ class ServiceProcess:
         log.error("worker ended", extra={"fields": fields})
         time.sleep(max(0.0, self._started_at + _RESTART_SECONDS - time.monotonic()))
         self.start()
+
+
+def _is_stopped(process: BaseProcess) -> bool:
+    """Return True if a signal stopped a child, as far as the system tells its parent."""
+    if not hasattr(os, "waitid") or process.exitcode is not None:
+        return False
+    try:
+        state = os.waitid(os.P_PID, process.pid or 0, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # it has ended
+        return False
+    return state is not None
 
 
 def supervise(
@@ -146,8 +163,9 @@ def _stop(
         process.terminate()
     end = time.monotonic() + drain_seconds + _STOP_SECONDS
     while any(process.is_alive() for process in running):
-        if time.monotonic() > end or signal.SIGINT in signals[1:]:
-            for process in running:
+        is_late = time.monotonic() > end or signal.SIGINT in signals[1:]
+        for process in running:
+            if is_late or _is_stopped(process):  # A stopped one does not receive SIGTERM.
                 process.kill()
         time.sleep(_CHECK_SECONDS)
 

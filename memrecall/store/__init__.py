@@ -4,6 +4,7 @@ from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import StoredPage, open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
+from memrecall.store.database.write_state import WriteProblem
 from memrecall.store.feed import (
     ChangeFeed,
     KnowledgeFeed,
@@ -99,6 +100,7 @@ __all__ = [
     "TraceQuery",
     "TraceSummary",
     "UserVersion",
+    "WriteProblem",
     "WriteResult",
     "WriteStatus",
     "measure_body",

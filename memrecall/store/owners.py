@@ -1,5 +1,6 @@
 """Agents, users and sessions: listed, disabled, ended and erased by an operator."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,11 +16,12 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    tuple_,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import Conflict, NotFound
+from memrecall.errors import Conflict, NotFound, StorageFull
 from memrecall.store.database.cursors import LARGEST_OWNER_LIST, LIST_SIZE, KeyedPage, require_limit
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
@@ -53,6 +55,8 @@ from memrecall.store.vectors import LEASE_NAME
 from memrecall.types import check_time_zone
 
 PURGE_SIZE = 500  # rows that a writer may have to wait for
+_REPORTED = {table: table.name for table in (vectors, messages, memories, traces)}
+_LARGE_TABLES = (*_REPORTED, *MEMORY_TABLES, audit_log, tombstones)
 OwnerPage = KeyedPage[dict[str, Any]]  # of agents, users or sessions by id
 _LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that can follow in an id
 
@@ -165,8 +169,38 @@ class Owners:
         return await self._erase(user_id, session_id)
 
     async def erase_user(self, user_id: str) -> ErasureReport:
-        """Remove every row of a user, and the user from all keys."""
-        return await self._erase(user_id, None)
+        """Remove every row of a user, and the user from all keys.
+
+        On a full disk that has no space for this as one transaction, rows are removed in parts.
+        """
+        async with self._database.erasing():
+            try:
+                return await self._erase(user_id, None)
+            except StorageFull:
+                counts = await self._erase_in_parts(user_id)
+                rest = await self._erase(user_id, None)
+        return ErasureReport(**{name: n + counts[name] for name, n in rest.as_dict().items()})
+
+    async def _erase_in_parts(self, user_id: str) -> Counter[str]:
+        """Remove most rows of a user, in transactions as large as the disk has space for."""
+        counts: Counter[str] = Counter()
+        size = PURGE_SIZE
+        remaining = [(table, _REPORTED.get(table, "derived")) for table in _LARGE_TABLES]
+        while remaining:
+            table, name = remaining[-1]
+            try:
+                count = await self._database.transact(
+                    partial(_erase_part, table=table, user_id=user_id, size=size)
+                )
+            except StorageFull:
+                if size == 1:
+                    raise
+                size = max(1, size // 4)
+                continue
+            counts[name] += count
+            if count < size:
+                remaining.pop()
+        return counts
 
     async def erase_agent(self, agent_id: str) -> None:
         """Remove an agent that has no users or rows left, and its knowledge."""
@@ -211,8 +245,9 @@ class Owners:
         return count
 
     async def _erase(self, user_id: str, session_id: str | None) -> ErasureReport:
-        report = await self._database.transact(lambda c: _erase(c, user_id, session_id))
-        await self._database.truncate_log()
+        async with self._database.erasing():
+            report = await self._database.transact(lambda c: _erase(c, user_id, session_id))
+            await self._database.truncate_log()
         return report
 
 
@@ -247,6 +282,19 @@ async def _erase(
         statement = update(users).where(users.c.user_id == user_id)
         await connection.execute(statement.values(epoch=new_epoch()))
     return ErasureReport(**counts)
+
+
+async def _erase_part(connection: AsyncConnection, table: Table, user_id: str, size: int) -> int:
+    of_user = table.c.user_id == user_id
+    some = select(*table.primary_key).where(of_user).limit(size)
+    count = await _delete(
+        connection, delete(table).where(of_user, tuple_(*table.primary_key).in_(some))
+    )
+    # Indexes in memory must not find the rows that are gone.
+    await connection.execute(
+        update(users).where(users.c.user_id == user_id).values(epoch=new_epoch())
+    )
+    return count
 
 
 async def _forget_lease(connection: AsyncConnection, user_id: str) -> None:

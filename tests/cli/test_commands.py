@@ -160,6 +160,18 @@ def test_sensitive_memories_are_withheld(shell: Shell, chat: Path) -> None:
     assert shell(*base, "--allow-sensitive").json["results"][0]["key"] == "pin"
 
 
+def test_search_counts_rows_without_a_vector(
+    shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = {"message_id": "m1", "ts": "2026-03-01T09:00:00Z", "role": "user", "content": "tea"}
+    monkeypatch.setenv("MEMRECALL_EMBEDDER", "none")
+    import_messages(shell, db, [{**line, "user_id": "lin"}])
+    monkeypatch.setenv("MEMRECALL_EMBEDDER", "hash")
+    base = ["search", "tea", "--user", "lin", "--db", db, "--mode", "semantic", "--read-only"]
+    assert shell(*base, "--json").json["unembedded"] == 1
+    assert "1 rows are not embedded yet" in shell(*base).out
+
+
 def test_stats_count_rows(shell: Shell, chat: Path) -> None:
     facts = shell("stats", "--db", chat, "--json").json
     assert (facts["users"], facts["messages"], facts["vectors"]) == (2, 13, 13)

@@ -246,11 +246,6 @@ async def test_rows_without_a_vector_degrade_a_search(library: Library) -> None:
     await library.store.timeline(ANN).add(messages("black coffee"))
     page = await library.search(ANN, SearchRequest("coffee"))
     assert (page.degraded, page.unembedded) == (DegradeReason.PARTLY_EMBEDDED, 1)
-    nearest = await library.message_search.search_semantic(
-        ANN, SemanticQuery("coffee"), await library.engine.embed_query("coffee")
-    )
-    assert nearest.degraded in (None, DegradeReason.PARTLY_EMBEDDED)
-    assert (nearest.degraded is None) == (nearest.unembedded == 0)
 
 
 async def test_withheld_matches_are_counted_and_can_be_left_out_of_the_message(

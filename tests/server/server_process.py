@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,12 +66,14 @@ class ServerProcess:
 
 
 @contextmanager
-def run_server(folder: Path, *arguments: object, **variables: str) -> Iterator[ServerProcess]:
-    """Run a server while the block runs."""
+def run_server(
+    folder: Path, *arguments: object, prefix: Sequence[str] = (), **variables: str
+) -> Iterator[ServerProcess]:
+    """Run a server while the block runs, by a command before its own if there is a prefix."""
     log = folder / "server.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            command_line("serve", "--port", 0, "--json", *arguments),
+            [*prefix, *command_line("serve", "--port", 0, "--json", *arguments)],
             env=make_environment(folder, **variables),
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -62,6 +62,7 @@ async def test_metrics_count_requests_and_recalls(sqlite_service: HttpService) -
         'memrecall_recalls_total{stop_reason="handoff"} 1.0',
         "memrecall_recall_seconds_count 1.0",
         "memrecall_recalls_running 0.0",
+        'memrecall_state{state="ready"} 1.0',
         "memrecall_recalls_refused_total 0.0",
     ]:
         assert line in metrics_text.splitlines(), line

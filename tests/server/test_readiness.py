@@ -1,14 +1,22 @@
 """`/healthz` and `/readyz`: the process is alive, and what requests need is ready."""
 
 import asyncio
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import select
 
-from memrecall.errors import EmbedderFailed, StorageUnreachable
+from memrecall.errors import EmbedderFailed, StorageFull, StorageUnreachable
 from memrecall.server.http import context
 from memrecall.server.http.context import Check, Readiness
+from memrecall.server.metrics import STATES
+from memrecall.store.database.write_state import WriteState
 
-from .http_service import HttpService, check_error
+from ..databases import PostgresqlServer
+from ..store.contention import lock_of_another_writer, wait_for_blocked
+from .http_service import HttpService, check_error, make_message, write_messages
 
 
 class Clock:
@@ -62,12 +70,93 @@ async def test_failing_database_is_not_ready_but_alive(
     assert (await sqlite_service.client().get("/healthz")).status_code == 200
 
 
-async def test_deleted_database_is_not_ready(sqlite_service: HttpService) -> None:
+async def read_state(service: HttpService) -> tuple[str, str | None]:
+    """Return status and reason of `/readyz` by new checks, which the metric must agree with."""
+    service.app.service.readiness = Readiness(service.app.service.readiness.checks)
+    answer = (await service.client().get("/readyz")).json()
+    status = answer.get("status", "unavailable")
+    service.app.service.measure()
+    metrics = service.app.service.metrics.render().decode()
+    for state in STATES:
+        assert f'memrecall_state{{state="{state}"}} {float(state == status)}\n' in metrics
+    return status, answer.get("reason")
+
+
+async def test_failed_write_is_told_until_one_succeeds(service: HttpService) -> None:
+    database = service.library.store.database
+
+    async def fail(_: object) -> None:
+        raise StorageFull("no space is left")
+
+    ann = await service.client_with_key("ann")
+    assert await read_state(service) == ("ready", None)
+    with pytest.raises(StorageFull):
+        await database.transact(fail)
+    assert await read_state(service) == ("read-only", "disk full")
+    if service.library.store.file is not None:  # a server writes every commit to its log
+        await database.transact(lambda connection: connection.scalar(select(1)))
+        assert await read_state(service) == ("read-only", "disk full")
+    await write_messages(ann, "ann", make_message(1))
+    assert await read_state(service) == ("ready", None)
+
+
+async def test_space_that_is_free_again_ends_it_without_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = SimpleNamespace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    state = WriteState(tmp_path / "a.db")
+    state.record_failure(StorageFull("no space is left"))
+    assert state.problem() == "disk full"
+    state.record_success()  # of a small write
+    assert state.problem() == "disk full"
+    usage.free = 100_000_000
+    assert state.problem() is None
+    state.record_failure(StorageFull("above a quota"))  # which the file system does not show
+    assert state.problem() == "disk full"
+
+
+async def test_lost_log_is_told_before_a_write_fails_and_so_is_a_lost_file(
+    sqlite_service: HttpService,
+) -> None:
+    await write_messages(await sqlite_service.client_with_key("ann"), "ann", make_message(1))
     file = sqlite_service.library.store.file
     assert file is not None
+    file.with_name(file.name + "-wal").unlink()
+    assert await read_state(sqlite_service) == ("read-only", "log lost")
     file.rename(file.with_name("moved"))
-    detail = check_error(await sqlite_service.client().get("/readyz"), 503, "UNAVAILABLE")
-    assert detail["message"] == "not ready: database"
+    assert await read_state(sqlite_service) == ("unavailable", None)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+async def test_server_that_refuses_writes_is_read_only(
+    service: HttpService, postgresql_server: PostgresqlServer
+) -> None:
+    database = service.library.store.database
+    ann = await service.client_with_key("ann")
+    name = database.location.rpartition("/")[2].partition("?")[0]
+    read_only = ("read-only", "read-only setting")
+    for setting, state, status in (("on", read_only, 503), ("off", ("ready", None), 200)):
+        change = f'ALTER DATABASE "{name}" SET default_transaction_read_only'
+        postgresql_server.run(f"{change} = {setting}")
+        await database.close()  # so that connections are opened anew
+        answer = await ann.post("/v1/users/ann/messages", json={"messages": [make_message(1)]})
+        assert answer.status_code == status
+        assert await read_state(service) == state
+
+
+@pytest.mark.concurrent
+async def test_probes_do_not_wait_for_a_writer(service: HttpService, location: str) -> None:
+    ann = await service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1))
+    async with lock_of_another_writer(location):
+        body = {"messages": [make_message(2)]}
+        write = asyncio.create_task(ann.post("/v1/users/ann/messages", json=body))
+        await wait_for_blocked(service.library.store, 1)
+        for path in ("/healthz", "/readyz"):
+            assert (await service.client().get(path)).status_code == 200
+        assert not write.done()
+    assert (await write).status_code == 200
 
 
 async def test_failed_check_is_repeated_and_a_success_is_valid_for_a_time() -> None:

@@ -426,7 +426,7 @@ async def test_read_only_server_searches_a_backup_and_refuses_writes(tmp_path: P
                 answer = await client.request(method, path, json=body)
                 check_error(answer, 403, "PERMISSION_DENIED")
                 assert answer.json()["error"]["message"] == "this service is read-only"
-            assert (await client.get("/readyz")).status_code == 200
+            assert (await client.get("/readyz")).json()["reason"] == "read-only setting"
         assert server.stop() == 0
     assert os.listdir(folder) == ["backup.db"]
 

@@ -191,7 +191,9 @@ async def test_embedder_failure_is_reported(tmp_path: Path) -> None:
         detail = check_error(await search(ann, query_text="coffee"), 503, "UNAVAILABLE")
 
         assert "10.0.0.7" not in str(detail)
-        assert message_ids(await search(ann, query_embedding=[1.0] * 64)) == ["m001"]
+        await write_messages(ann, "ann", make_message(2, "coffee"))
+        answer = await search(ann, query_embedding=[1.0] * 64)
+        assert (message_ids(answer), answer.json()["unembedded"]) == (["m001"], 1)
 
 
 async def test_semantic_search_requires_an_embedder(tmp_path: Path) -> None:

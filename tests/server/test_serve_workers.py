@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import math
 import re
 import signal
+import socket
 from pathlib import Path
 
 import httpx
@@ -12,6 +14,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from memrecall.scope import Permission
+from memrecall.server.supervisor import ServiceProcess, _stop
 from memrecall.store import Grant, Store
 from tests.waiting import block_until, wait_until
 
@@ -159,6 +162,19 @@ async def test_worker_that_is_killed_or_frozen_is_replaced(
             assert await sum_of(client, "memrecall_messages_stored_total") == 2
         assert server.stop(signal.SIGINT) == 0
     assert not any(map(is_alive, (first, second, third, other)))
+
+
+def test_stopped_worker_is_noticed_at_once_and_does_not_delay_the_end() -> None:
+    with socket.socket() as listener:
+        worker = ServiceProcess("0", ("time", "sleep"), listener)
+        worker.start()
+        process = psutil.Process(worker.process.pid)
+        process.suspend()
+        block_until(lambda: process.status() == psutil.STATUS_STOPPED)
+        worker._beat.value = math.inf  # Its silence would tell it later.
+        block_until(lambda: worker.has_failed)
+        _stop([worker], [], drain_seconds=1_000)
+        assert worker.process.exitcode == -signal.SIGKILL
 
 
 async def find_replacement(

@@ -20,7 +20,7 @@ from memrecall.store.database.dialects import POSTGRESQL, SQLITE
 
 from ..cases import check_each
 from ..databases import PostgresqlServer
-from .contention import lock_of_another_writer, wait_for_blocked
+from .contention import lock_of_another_writer
 from .samples import ANN, ids, new_message, numbered_messages, read_tables
 from .test_crash import check_integrity
 
@@ -90,19 +90,6 @@ async def test_write_raises_storage_busy_after_the_lock_timeout(
         assert store.location in str(outcome)
         assert await read_tables(store.database) == before
         assert (await store.timeline(ANN).add([new_message("n")])).stored == 1
-
-
-@pytest.mark.concurrent
-async def test_write_waits_for_another_writer(location: str) -> None:
-    async with await Store.open(location, lock_timeout=60) as store:
-        await store.timeline(ANN).add([new_message("m")])
-
-        async with lock_of_another_writer(location):
-            waiting = asyncio.create_task(store.timeline(ANN).add([new_message("n")]))
-            await wait_for_blocked(store, 1)
-            assert not waiting.done()
-
-        assert (await waiting).stored == 1
 
 
 async def test_read_only_database_raises_storage_read_only(store: Store) -> None:

@@ -311,19 +311,24 @@ async def health() -> Response:
     response_model=None,
     response_class=JsonResponse,
     responses={
-        200: {"model": ReadinessReport, "description": "The service can answer requests."},
+        200: {"model": ReadinessReport, "description": "The service answers requests, or reads."},
         503: {"model": ErrorBody, "description": "UNAVAILABLE: `details.checks` says what fails."},
     },
 )
 async def readiness(request: Request) -> Response:
-    """Check that the database, the embedder and whatever else requests need respond."""
+    """Check that the database, the embedder and whatever else requests need respond.
+
+    `read-only` and its `reason` say that reads are answered and writes fail.
+    """
     service: Service = request.scope["state"]["service"]
     if service.draining.is_set():
         return problem_response(SHUTTING_DOWN)
     outcomes = await service.readiness.outcomes()
     checks = {name: "ok" if is_ready else "failed" for name, is_ready in outcomes.items()}
     if all(outcomes.values()):
-        return JsonResponse({"status": "ready", "checks": checks})
+        reason = service.library.store.database.write_problem
+        status = {"status": "read-only", "reason": reason} if reason else {"status": "ready"}
+        return JsonResponse({**status, "checks": checks})
     failed = ", ".join(name for name, is_ready in outcomes.items() if not is_ready)
     details = {"checks": checks}
     return problem_response(
@@ -335,6 +340,8 @@ async def readiness(request: Request) -> Response:
 async def metrics(context: Context) -> Response:
     """Return metrics for Prometheus; requires an operator key."""
     context.principal.require_operator()
+    await context.service.readiness.outcomes()
+    context.service.measure()
     return Response(context.service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 

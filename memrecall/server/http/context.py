@@ -54,6 +54,11 @@ class Readiness:
             await asyncio.gather(*(self._renew(name) for name in self.checks))
             return {name: self._outcomes[name][0] for name in self.checks}
 
+    @property
+    def has_failed(self) -> bool:
+        """True if a check failed when it was last run."""
+        return not all(is_ready for is_ready, _ in self._outcomes.values())
+
     async def _renew(self, name: str) -> None:
         if self._outcomes.get(name, (False, 0.0))[1] > self._clock():
             return
@@ -75,7 +80,7 @@ async def _ask_worker() -> None:
 
 def _library_checks(library: Library) -> dict[str, Check]:
     async def ask_database() -> None:
-        library.store.database.require_file()  # SQLite still reads a file that was deleted
+        await library.store.database.probe()
         await library.store.keys.exist()
 
     checks = {"database": Check(ask_database), "workers": Check(_ask_worker)}
@@ -172,6 +177,17 @@ class Service:
 
     def __post_init__(self) -> None:
         self.readiness = Readiness(_library_checks(self.library))
+
+    @property
+    def state(self) -> str:
+        """Whether requests are answered, as of the last checks and the last write."""
+        if self.draining.is_set() or self.readiness.has_failed:
+            return "unavailable"
+        return "read-only" if self.library.store.database.write_problem else "ready"
+
+    def measure(self) -> None:
+        """Update the metrics that are not counted when something happens."""
+        self.metrics.measure(self.state)
 
     def recall_slot(self, principal: Principal) -> AbstractAsyncContextManager[None]:
         """Return a slot for one of the recalls that a key may run at once."""

@@ -349,6 +349,7 @@ class NearMessages(BaseModel):
 
     items: list[NearMessage]
     truncated: Annotated[bool, Field(description="True if more would be too many bytes.")]
+    unembedded: Annotated[int, Field(description="Messages without a vector yet: not searched.")]
 
 
 class WrittenMessage(BaseModel):

@@ -166,7 +166,7 @@ async def semantic_search(body: SemanticSearchRequest, context: Context) -> Resp
         )
         for hit in page.items
     )
-    return await items_response(items, truncated=page.truncated)
+    return await items_response(items, truncated=page.truncated, unembedded=page.unembedded)
 
 
 def _require_own_labels(

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel
 
 from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, JsonResponse
+from memrecall.store import WriteProblem
 
 _BODY_ERRORS = (408, 413, 415)
 _ERROR_DESCRIPTIONS = {
@@ -46,9 +47,10 @@ class Health(BaseModel):
 
 
 class ReadinessReport(BaseModel):
-    """What the service needs, and that all of it is ready."""
+    """What the service needs, and that all of it responds; `reason` says why writes fail."""
 
-    status: Literal["ready"]
+    status: Literal["ready", "read-only"]
+    reason: WriteProblem | None = None
     checks: dict[str, Literal["ok"]]
 
 

@@ -95,6 +95,7 @@ class DatabaseDialect(ABC):
     autocommit_options: ClassVar[Mapping[str, Any]] = {}
     write_options: ClassVar[Mapping[str, Any]] = {}
     truncate_log_command: ClassVar[str | None] = None
+    read_only_probe: ClassVar[Any] = None  # selects in_recovery and is_read_only
     locks_rows: ClassVar[bool] = False  # instead of the whole database
     byte_collation: ClassVar[str | None] = None  # None: text is in the order of its bytes anyway
 

@@ -15,12 +15,25 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from memrecall.errors import StorageBusy, StorageError, StorageReadOnly, StorageUnreachable
+from memrecall.errors import (
+    StorageBusy,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnreachable,
+)
 from memrecall.retries import FIRST_PAUSE, DatabaseRetries, growing_pauses
 from memrecall.store.database.connections import Reads, ThreadConnection, run_in_place
 from memrecall.store.database.dialect import ConnectionOptions, type_error
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
+from memrecall.store.database.write_state import (
+    ERASURE,
+    Erasure,
+    SpaceReserve,
+    WriteProblem,
+    WriteState,
+)
 from memrecall.workers import CallBatcher, ProcessOwner, in_thread, run_to_completion
 
 _Item = TypeVar("_Item")
@@ -57,6 +70,10 @@ class Database:
         self.is_distributed = False  # over the nodes of a cluster, by user; the store sets it
         self.file = self.dialect.get_file(url)
         self._guard = None if self.file is None else FileGuard(self.file)
+        self._reserve = None if self.file is None else SpaceReserve(self.file)
+        self._keeps_reserve = False
+        self._writes = WriteState(self.file)
+        self._server_problem: WriteProblem | None = None
         self._driver_errors: tuple[type[Exception], ...] = (
             DBAPIError,
             *self.dialect.get_driver_errors(),
@@ -100,10 +117,52 @@ class Database:
         if self._direct is not None:
             self._direct.dispose()
 
-    def require_file(self) -> None:
-        """Raise StorageUnreachable if a SQLite file was deleted, replaced or truncated."""
-        if self._guard is not None:
+    async def probe(self) -> None:
+        """Raise StorageError if a SQLite file is gone; ask a server whether it accepts writes."""
+        if self._guard is not None:  # SQLite still reads a file that was deleted
             self._guard.check()
+        if self.dialect.read_only_probe is not None:
+            (row,) = await self.fetch(self.dialect.read_only_probe)
+            setting: WriteProblem | None = "read-only setting" if row.is_read_only == "on" else None
+            self._server_problem = "read-only server" if row.in_recovery else setting
+
+    @property
+    def write_problem(self) -> WriteProblem | None:
+        """Why writes fail, by the settings, the last write and the last probe; None: they work."""
+        if self.is_read_only:
+            return "read-only setting"
+        if self._guard is not None and self._guard.has_lost_log():
+            return "log lost"
+        return self._server_problem or self._writes.problem()
+
+    async def make_reserve(self) -> None:
+        """Reserve space beside a SQLite file for erasures on a full disk."""
+        if self._reserve is not None and not self.is_read_only:
+            self._keeps_reserve = True
+            await in_thread(self._reserve.make)
+
+    @asynccontextmanager
+    async def erasing(self) -> AsyncIterator[None]:
+        """Let the transactions of the block, which erase, use the reserved space.
+
+        StorageFull is raised only if nothing was changed.
+        """
+        if self._reserve is None or ERASURE.get() is not None:
+            yield
+            return
+        token = ERASURE.set(erasure := Erasure())
+        try:
+            yield
+        except StorageFull as error:
+            if not erasure.has_committed:
+                raise
+            message = f"{self.location}: the disk is full, and only a part was erased"
+            raise StorageError(message, hint="Free some space and erase again") from error
+        finally:
+            ERASURE.reset(token)
+            has_space = not self._keeps_reserve or await in_thread(self._reserve.make)
+            if not has_space:
+                self._writes.record_failure(StorageFull(f"{self.location}: no space is left"))
 
     @property
     def is_read_only(self) -> bool:
@@ -194,10 +253,40 @@ class Database:
 
     async def _transact(self, work: _Work[_Result], is_long: bool, retry: bool) -> _Result:
         self._require_writable()
-        if self._direct is not None:
-            # One writer at a time in this process: a queue is fairer than SQLite's polling.
-            async with self._write_lock:
-                return await in_thread(self._transact_inline, self._direct, work)
+        try:
+            if self._direct is not None:
+                return await self._transact_in_file(self._direct, work)
+            result = await self._transact_on_server(work, is_long, retry)
+        except StorageError as error:
+            self._writes.record_failure(error)
+            raise
+        self._writes.record_success()
+        return result
+
+    async def _transact_in_file(self, direct: Engine, work: _Work[_Result]) -> _Result:
+        erasure = ERASURE.get()
+        # One writer at a time in this process: a queue is fairer than SQLite's polling.
+        async with self._write_lock:
+            try:
+                result: _Result = await in_thread(self._transact_inline, direct, work)
+            except StorageFull:
+                if erasure is None:
+                    raise
+                await self._use_reserve()
+                result = await in_thread(self._transact_inline, direct, work)
+        if erasure is not None:
+            erasure.has_committed = True
+        return result
+
+    async def _use_reserve(self) -> None:
+        """Release the reserve, and give the space of the log back, which is then written anew."""
+        if self._reserve is not None:
+            await in_thread(self._reserve.release)
+        await self.truncate_log()
+
+    async def _transact_on_server(
+        self, work: _Work[_Result], is_long: bool, retry: bool
+    ) -> _Result:
         if not retry:
             return await self._transact_once(self._writer, work)
         if not is_long or self._options.statement_timeout is None:
@@ -249,8 +338,13 @@ class Database:
     def _transact_inline(self, direct: Engine, work: _Work[_Result]) -> _Result:
         with self._typed_errors(), direct.connect() as connection:
             writing = connection.execution_options(**self.dialect.write_options)
+            driver: Any = writing.connection.driver_connection
+            changes = driver.total_changes
             with writing.begin():
-                return run_in_place(work(cast(AsyncConnection, ThreadConnection(writing))))
+                result = run_in_place(work(cast(AsyncConnection, ThreadConnection(writing))))
+            if driver.total_changes > changes:  # A commit without changes succeeds on a full disk.
+                self._writes.record_success()
+            return result
 
     def batcher(
         self,
@@ -269,10 +363,15 @@ class Database:
             )
 
     async def truncate_log(self) -> None:
-        """Remove erased bytes from SQLite's write-ahead log too."""
-        if self.dialect.truncate_log_command is not None:
+        """Remove erased bytes from SQLite's write-ahead log too, unless the disk is full."""
+        if self.dialect.truncate_log_command is None:
+            return
+        try:
             async with self.autocommit() as connection:
                 await connection.exec_driver_sql(self.dialect.truncate_log_command)
+        except StorageFull as error:
+            # What was erased is committed: the caller must not take it for undone.
+            log.warning("erased bytes stay in the log until there is space: %s", error)
 
     async def compact(self) -> None:
         """Free the space of erased rows, in the files too."""

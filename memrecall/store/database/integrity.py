@@ -48,6 +48,7 @@ class FileGuard:
         self._identity = (status.st_dev, status.st_ino)
         self._size = status.st_size
         self._has_lost_log = False
+        self._log: tuple[int, int] | None = None
 
     def watch(self, engine: Engine) -> None:
         """Check the file when a connection is opened and before every commit."""
@@ -67,7 +68,7 @@ class FileGuard:
         self.check()
         current = self._find_log()
         # The connection that creates a database has no log until its first transaction.
-        opened = connection.info[_LOG] = connection.info.get(_LOG) or current
+        opened = self._log = connection.info[_LOG] = connection.info.get(_LOG) or current
         if self._has_lost_log or opened != current:
             self._has_lost_log = True
             raise StorageUnreachable(
@@ -76,6 +77,10 @@ class FileGuard:
                 hint="Stop all processes that use it, but do not kill them: closing the database "
                 "saves what the log contains",
             )
+
+    def has_lost_log(self) -> bool:
+        """Return True if the log is not the one that the last commit was written to."""
+        return self._has_lost_log or (self._log is not None and self._find_log() != self._log)
 
     def _find_log(self) -> tuple[int, int] | None:
         try:

@@ -60,6 +60,10 @@ class PostgresqlDialect(DatabaseDialect):
         "postgresql_readonly": True,
     }
     autocommit_options: ClassVar[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
+    read_only_probe = select(
+        func.pg_is_in_recovery().label("in_recovery"),
+        func.current_setting("transaction_read_only").label("is_read_only"),
+    )
     locks_rows = True
     byte_collation = "C"
     error_codes = (  # SQLSTATE
@@ -95,9 +99,10 @@ class PostgresqlDialect(DatabaseDialect):
             "lock_timeout": _milliseconds(options.lock_timeout),
             "statement_timeout": _milliseconds(limit) if limit else "0",
             "idle_in_transaction_session_timeout": "60000",
-            "default_transaction_read_only": "on" if options.read_only else "off",
             "timezone": "UTC",
         }
+        if options.read_only:  # otherwise the server decides
+            server_settings["default_transaction_read_only"] = "on"
         engine = create_async_engine(
             url,
             pool_timeout=limit or options.lock_timeout,

@@ -254,8 +254,9 @@ class MemoryChanges:
     async def _erase(
         self, entry: AuditEntry, work: Callable[[MemoryRemover], Awaitable[Removal]]
     ) -> Removal:
-        removal = await self._remove(entry, work)
-        await self._database.truncate_log()
+        async with self._database.erasing():
+            removal = await self._remove(entry, work)
+            await self._database.truncate_log()
         return removal
 
     async def _remove(
