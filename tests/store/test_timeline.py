@@ -13,7 +13,6 @@ from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store, Timeline, seal_cursor
 from memrecall.types import Role
 
-from ..cases import check_each_async
 from .samples import ANN, BEN, MORNING, at, ids, new_message, numbered_messages, read_pages
 
 # Sorted by bytes: capitals before small letters, and an emoji after a full-width letter.
