@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 _SEED = 11
-_MOST_EVIDENCE = 4
+_MOST_EVIDENCE, _MEAN_LINES = 4, 10
 _OTHERS = (1, 2, 3, 4, 6, 8, 12, 18, 25)  # lines
 _UNANSWERED, _STRANGE, _WITH_LINE_BEFORE, _FOLLOWING = 0.18, 0.5, 0.8, 0.25  # shares
 
 _Row = dict[str, Any]
+
+
+def has_histories(folder: Path) -> bool:
+    """Return whether the stores of a set are large enough to be cut."""
+    users = [row["user_id"] for row in _read(folder / "corpus.jsonl")]
+    return len(users) > _MEAN_LINES * len(set(users))
 
 
 def cut_stores(folder: Path, work: Path) -> Path:

@@ -2,16 +2,15 @@
 
     python benchmarks/fit_rerank.py --data FOLDER… --calibrate FOLDER… --work FOLDER
 
-A folder is an evaluation set (docs/evaluation.md). The table shows for each set how often the first
-row and one of the first three are right, before and after, how often an update's current value is
-first, and how well the probability of the first row tells right from wrong. Only `--out` writes the
-weights that the package uses, and only `--token-map` the map of its token vectors, which needs no
-data. The same sets give the same bytes.
+A folder is an evaluation set (docs/evaluation.md). The table shows how often the first row and one
+of the first three are right, before and after, how often an update's current value is first, and
+what the probability of the first row tells. Only `--out` and `--token-map` write what the package
+uses. The same sets give the same bytes.
 
-The package's weights are fitted to the authors A to F of fixtures/authored, to small stores cut
-from their histories, to KdConv, FriendsQA, Molweni and LifeBench (all Apache-2.0) and MADial-Bench
-(MIT). The authors G and H chose among features and calibrate the probabilities; LoCoMo and CMRC
-2018, whose licences restrict use, only check it.
+The package's weights are fitted to the authors A to F, J and K of fixtures/authored, to small
+stores cut from their histories, to KdConv, FriendsQA, Molweni and LifeBench (all Apache-2.0) and
+MADial-Bench (MIT). The authors G and H, and small stores cut from theirs, chose among features and
+calibrate the probabilities; LoCoMo and CMRC 2018, whose licences restrict use, only check it.
 """
 
 import argparse
@@ -30,7 +29,7 @@ import numpy as np  # noqa: E402
 import numpy.typing as npt  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
-from benchmarks.cut_stores import cut_stores  # noqa: E402
+from benchmarks.cut_stores import cut_stores, has_histories  # noqa: E402
 from benchmarks.evaluation_sets import (  # noqa: E402
     WORK,
     EvaluationSet,
@@ -63,8 +62,7 @@ from memrecall.store import Reads  # noqa: E402
 Floats = npt.NDArray[np.float64]
 Weights = dict[str, Floats]
 
-_SEED = 1
-_MAX_QUESTIONS = 200  # of each set
+_SEED, _MAX_QUESTIONS = 1, 200  # of each set
 _DIRECTIONS = 16  # of a row's vector
 _HIDDEN, _NETWORKS = 24, 8  # networks from several beginnings, whose scores are averaged
 _PULL, _RATE, _PASSES, _BATCH = 1e-2, 4e-3, 30, 64
@@ -162,11 +160,10 @@ def _inputs(example: Example, weights: Mapping[str, Floats]) -> Floats:
 def measure_scales(examples: Sequence[Example]) -> Weights:
     """Return the directions in which rows differ most, and the mean and spread of all inputs."""
     vectors = np.concatenate([example.features.vectors for example in examples]).astype(np.float64)
-    _, directions = np.linalg.eigh(np.cov(vectors.T))
+    directions = np.linalg.eigh(np.cov(vectors.T))[1]
     weights = {"centre": vectors.mean(axis=0), "directions": directions[:, ::-1][:, :_DIRECTIONS]}
     rows = np.concatenate([_inputs(example, weights) for example in examples])
-    query = np.stack([example.features.query for example in examples])
-    for name, values in (("row", rows), ("query", query)):
+    for name, values in (("row", rows), ("query", np.stack([e.features.query for e in examples]))):
         weights[f"{name}_mean"] = values.mean(axis=0)
         weights[f"{name}_spread"] = values.std(axis=0) + 0.01
     return weights
@@ -204,8 +201,7 @@ def _average(networks: Sequence[Weights]) -> Weights:
     means = ("linear", "none", "none_bias")
     return {
         **{name: np.mean([n[name] for n in networks], axis=0) for name in means},
-        "inner": np.hstack([n["inner"] for n in networks]),
-        "inner_bias": np.hstack([n["inner_bias"] for n in networks]),
+        **{name: np.hstack([n[name] for n in networks]) for name in ("inner", "inner_bias")},
         "outer": np.hstack([n["outer"] for n in networks]) / count,
     }
 
@@ -299,8 +295,8 @@ def judge(examples: Sequence[Example], network: RankingNetwork) -> dict[str, flo
             if example.category == "update":
                 figures["update"].append(float(ordered[:1].any()))
     result = {name: float(np.mean(values)) for name, values in figures.items() if values}
-    result["auroc"] = area_under_roc(np.array(chances), np.array(right))
-    return result | {"ece": calibration_error(np.array(chances), np.array(right))}
+    pair = np.array(chances), np.array(right)
+    return result | {"auroc": area_under_roc(*pair), "ece": calibration_error(*pair)}
 
 
 def make_token_map(embedder: LocalEmbedder) -> dict[str, npt.NDArray[np.float16]]:
@@ -324,28 +320,26 @@ def make_token_map(embedder: LocalEmbedder) -> dict[str, npt.NDArray[np.float16]
 
 async def study(options: argparse.Namespace) -> tuple[Weights, Figures]:
     """Read all sets, fit to those of `--data` and small stores cut from them, and judge all."""
-    authored = [folder for folder in options.data if source_of(folder.name) == "authored"]
-    folders = [*options.data, *(cut_stores(folder, options.work) for folder in authored)]
+    folders, others = (
+        [*given, *_small_stores(given, options.work)] for given in (options.data, options.calibrate)
+    )
     sets = {
         folder.name: await read_examples(read_evaluation_set(folder), options.work)
-        for folder in [*folders, *options.calibrate, *options.validate]
+        for folder in [*folders, *others, *options.validate]
     }
-    names = [folder.name for folder in folders]
-    say(f"fitting to {', '.join(names)}")
-    weights = fit({name: sets[name] for name in names})
+    say(f"fitting to {', '.join(folder.name for folder in folders)}")
+    weights = fit({folder.name: sets[folder.name] for folder in folders})
     # To others: the network is too sure about what it was fitted to.
-    others = [example for folder in options.calibrate for example in sets[folder.name]]
-    weights["chance"] = fit_chances(others, RankingNetwork(pack(weights)))
+    unseen = [example for folder in others for example in sets[folder.name]]
+    weights["chance"] = fit_chances(unseen, RankingNetwork(pack(weights)))
     network = RankingNetwork(pack(weights))
     return weights, {name: judge(given, network) for name, given in sets.items()}
 
 
-async def write_token_map(file: Path) -> None:
-    """Write the map of the token vectors."""
-    embedder = LocalEmbedder()
-    await embedder.load()
-    np.savez(file, allow_pickle=False, **make_token_map(embedder))
-    await embedder.close()
+def _small_stores(folders: Sequence[Path], work: Path) -> list[Path]:
+    """Cut small stores from the authors' histories among some sets."""
+    authored = (folder for folder in folders if source_of(folder.name) == "authored")
+    return [cut_stores(folder, work) for folder in authored if has_histories(folder)]
 
 
 def _read_options() -> argparse.Namespace:
@@ -359,8 +353,8 @@ def _read_options() -> argparse.Namespace:
         validate="sets to check on",
     )
     parser.add_argument("--work", type=Path, default=WORK, help="where imported sets are kept")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the weights there")
-    parser.add_argument("--token-map", type=Path, metavar="FILE", help="write the token map there")
+    for option, what in (("--out", "weights"), ("--token-map", "token map")):
+        parser.add_argument(option, type=Path, metavar="FILE", help=f"write the {what} there")
     options = parser.parse_args()
     check_names(parser, [*options.data, *options.calibrate, *options.validate])
     return options
@@ -371,10 +365,11 @@ def main() -> None:
     options = _read_options()
     options.work.mkdir(parents=True, exist_ok=True)
     if options.token_map is not None:
-        asyncio.run(write_token_map(options.token_map))
+        asyncio.run((embedder := LocalEmbedder()).load())
+        np.savez(options.token_map, allow_pickle=False, **make_token_map(embedder))
     weights, figures = asyncio.run(study(options))
     print_figures("order", figures)
-    if options.out is not None:
+    if options.out:
         np.savez(options.out, allow_pickle=False, **pack(weights))
 
 

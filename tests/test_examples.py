@@ -56,7 +56,7 @@ def test_assistant_with_context(run: Runner) -> None:
 @pytest.mark.concurrent
 def test_recall_as_tool(run: Runner) -> None:
     seat, peanuts, answer, cancelled = run("recall_as_tool.py")
-    assert seat.startswith("recall:    ['lin-7'")
+    assert "'lin-7'" in seat
     assert peanuts.startswith("recall:    ['lin-3'")
     assert answer == f"assistant: You said: “{SEAT}” “{PEANUTS}”"
     match = re.fullmatch(r"cancelled: the assistant ended after ([\d.]+) s", cancelled)
