@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from memrecall.budget import Limits
     from memrecall.chat import GroupChat, SingleChat
+    from memrecall.deadlines import deadline
     from memrecall.errors import MemrecallError
     from memrecall.memory import AsyncMemory, Importer, Library, Memory
     from memrecall.memory.recall import recall
@@ -59,6 +60,7 @@ __all__ = [
     "Settings",
     "SingleChat",
     "__version__",
+    "deadline",
     "load_settings",
     "memory_tools",
     "recall",
@@ -79,6 +81,7 @@ __getattr__ = lazy_exports(
         ),
         "memrecall.budget": ("Limits",),
         "memrecall.chat": ("GroupChat", "SingleChat"),
+        "memrecall.deadlines": ("deadline",),
         "memrecall.errors": ("MemrecallError",),
         "memrecall.memory": ("AsyncMemory", "Importer", "Library", "Memory", "recall"),
         "memrecall.scope": ("Permission", "Scope"),

@@ -197,6 +197,17 @@ class WorkerFailed(RunError):
     """A worker process took too long, or ended in the middle of its work."""
 
 
+class DeadlineExceeded(RunError):
+    """A request took longer than it may; `outcome` says whether it can still change something."""
+
+    code = "DEADLINE_EXCEEDED"
+
+    def __init__(self, seconds: float, *, continues: bool) -> None:
+        outcome = "continues" if continues else "stopped"
+        hint = "It may still be completed: repeat it with the same ids" if continues else ""
+        super().__init__(f"the request took longer than {seconds:g} s", hint=hint, outcome=outcome)
+
+
 class ModelFailed(RunError):
     """The model did not respond, or not usably; `kind` says how."""
 

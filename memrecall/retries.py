@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
+from memrecall.deadlines import seconds_left
 from memrecall.errors import RunError, StorageError, StorageUnreachable
 
 _T = TypeVar("_T")
@@ -78,7 +79,7 @@ class DatabaseRetries:
 
         A server that cannot be reached the first time is reported at once: its URL may be wrong.
         """
-        for pause in growing_pauses(self.seconds):
+        for pause in growing_pauses(seconds_left(self.seconds)):
             begin = time.monotonic()
             try:
                 result = await attempt()

@@ -22,7 +22,7 @@ _BOOLEANS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
-_CONNECTION = ("durability", "lock_timeout", "statement_timeout", "read_only")
+_CONNECTION = ("durability", "read_only")
 _ZERO_MEANS_OFF = frozenset(
     {"trace_days", "text_workers", "drain_seconds", "key_rate", "address_rate"}
 )
@@ -31,6 +31,9 @@ _ALTERNATIVES = {
     "It has a fixed value now; remove it": (
         "backup_mb connections counter_days knowledge_characters metadata_kb page_mb query_cost"
         " query_map recall_patience recall_queue retry_seconds text_seconds vector_db_rows"
+    ),
+    "Give a request a deadline: the header X-Memrecall-Deadline, or `memrecall.deadline`": (
+        "embedder_timeout lock_timeout statement_timeout"
     ),
     "Set data_dir to the folder that contains runs, workspaces and backups": (
         "backups_dir runs_dir workspaces_dir"
@@ -55,7 +58,6 @@ class Settings:
     db: str = field(default="", repr=False)  # a URL may hold a password
     embedder: str = "local"
     embedder_base_url: str = ""
-    embedder_timeout: float = 10.0  # seconds for a question; a hybrid search then does without
     reranker: str = ""  # reorders the first hits of `Memory.search`; "": none
     vector_db: str = ""  # for users with many vectors; "": in memory
     graph_db: str = ""  # where knowledge graphs are stored; "": in the store
@@ -67,8 +69,6 @@ class Settings:
     tool_calls: Literal["native", "json"] = "native"
     durability: Literal["full", "normal"] = "full"
     read_only: bool = False  # refuse writes and create no file
-    lock_timeout: float = 10.0
-    statement_timeout: float = 20.0  # of PostgreSQL, in addition to waiting for locks
     index_memory_mb: int = 1024
     snapshots: bool = True
     trace_days: int = 30  # 0: traces are not stored
@@ -80,6 +80,7 @@ class Settings:
     cors_origins: str = ""  # web pages that may call the service, separated by commas
     text_workers: int = 2  # processes of `memrecall serve` for work on long texts; 0: threads
     drain_seconds: float = 0.0  # from SIGTERM, for /readyz to fail before requests do; 0: none
+    max_seconds: float = 60.0  # that a request may ask for, see docs
     key_rate: float = 200.0  # requests of a key per second, on average over 10 seconds; 0: no limit
     address_rate: float = 20.0  # the same of an address without a valid key; 0: no limit
     trusted_proxies: str = ""  # addresses or networks whose X-Forwarded-For is believed

@@ -18,12 +18,14 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from memrecall.deadlines import Deadline, bounded_by, current_deadline, latest, seconds_left
 from memrecall.errors import OpenedBeforeFork, WorkerFailed
 
 _Arguments = ParamSpec("_Arguments")
@@ -239,15 +241,16 @@ class WorkerProcesses:
         self, worker: _WorkerProcess, function: Callable[..., _Result], args: tuple[Any, ...]
     ) -> _Result:
         call = asyncio.wrap_future(self._threads.submit(worker.call, function, args))
+        seconds = min(self._seconds, seconds_left(self._seconds))
         try:
-            done, _ = await asyncio.wait([call], timeout=self._seconds)
+            done, _ = await asyncio.wait([call], timeout=seconds)
         finally:
             if not call.done():  # too late, or cancelled
                 worker.kill()
                 await asyncio.wait([call])
                 call.exception()  # Marks it as retrieved.
         if not done:
-            raise WorkerFailed(f"{function.__name__} took longer than {self._seconds:g} s")
+            raise WorkerFailed(f"{function.__name__} took longer than {seconds:.3g} s")
         outcome = call.result()
         if isinstance(outcome, Exception):
             raise outcome
@@ -332,11 +335,34 @@ def ignore_outcome(task: "asyncio.Future[Any]") -> None:
         task.exception()
 
 
+@dataclass(slots=True)
+class _Call(Generic[_Item, _Result]):
+    """An item that waits, the future of its result, and the deadline of its caller."""
+
+    item: _Item
+    future: "asyncio.Future[_Result]"
+    limit: Deadline | None
+
+    def count(self, changes: int) -> None:
+        """Add to the changes that its caller's request makes."""
+        if self.limit is not None:
+            self.limit.changes += changes
+
+    def end(self, outcome: _Result | BaseException) -> None:
+        """Give the caller the result, or raise the error there, unless it was cancelled."""
+        if self.future.done():
+            return
+        if isinstance(outcome, BaseException):
+            self.future.set_exception(outcome)
+        else:
+            self.future.set_result(outcome)
+
+
 class _Queue(Generic[_Item, _Result]):
     """The calls that wait in one event loop, and the tasks that do their work."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[_Item, asyncio.Future[_Result]]] = []
+        self.waiting: list[_Call[_Item, _Result]] = []
         self.tasks: set[asyncio.Task[None]] = set()
 
 
@@ -344,7 +370,8 @@ class CallBatcher(Generic[_Item, _Result]):
     """Does the work of all calls that wait at once, while later ones gather.
 
     The work returns a result or an error for each item, in their order. It goes on if a caller is
-    cancelled, because others may wait for the same work.
+    cancelled, because others may wait for the same work; an item that still waits is left out. The
+    latest deadline of the callers holds for it.
     """
 
     def __init__(
@@ -352,11 +379,17 @@ class CallBatcher(Generic[_Item, _Result]):
         work: Callable[[list[_Item]], Awaitable[Sequence[_Result | BaseException]]],
         most: int,
         groups: int = 1,
+        *,
+        changes: bool = False,
     ) -> None:
-        """Do up to `groups` groups at the same time, each of at most `most` items."""
+        """Do up to `groups` groups at the same time, each of at most `most` items.
+
+        Work that `changes` something counts for the deadline of each caller.
+        """
         self._work = work
         self._most = most
         self._groups = groups
+        self._changes = changes
         # By event loop: a future can be awaited in its own alone, and tasks end with it.
         self._queues: weakref.WeakKeyDictionary[
             asyncio.AbstractEventLoop, _Queue[_Item, _Result]
@@ -367,7 +400,7 @@ class CallBatcher(Generic[_Item, _Result]):
         loop = asyncio.get_running_loop()
         queue = self._queues.setdefault(loop, _Queue())
         future: asyncio.Future[_Result] = loop.create_future()
-        queue.waiting.append((item, future))
+        queue.waiting.append(_Call(item, future, current_deadline()))
         queue.tasks = {task for task in queue.tasks if not task.done()}
         if len(queue.tasks) < self._groups:
             queue.tasks.add(loop.create_task(self._run(queue)))
@@ -376,14 +409,15 @@ class CallBatcher(Generic[_Item, _Result]):
     async def _run(self, queue: _Queue[_Item, _Result]) -> None:
         while queue.waiting:
             calls, queue.waiting = queue.waiting[: self._most], queue.waiting[self._most :]
+            calls = [call for call in calls if not call.future.done()]  # else it was cancelled
+            for call in calls:
+                call.count(self._changes)
             try:
-                outcomes = await self._work([item for item, _ in calls])
+                with bounded_by(latest(call.limit for call in calls)):
+                    outcomes = await self._work([call.item for call in calls]) if calls else []
             except Exception as error:  # raised again by every caller
                 outcomes = [error] * len(calls)
-            for (_, future), outcome in zip(calls, outcomes, strict=True):
-                if future.done():  # Its caller was cancelled.
-                    continue
-                if isinstance(outcome, BaseException):
-                    future.set_exception(outcome)
-                else:
-                    future.set_result(outcome)
+            for call, outcome in zip(calls, outcomes, strict=True):
+                if outcome is None or isinstance(outcome, BaseException):
+                    call.count(-self._changes)
+                call.end(outcome)

@@ -18,14 +18,14 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_arguments_override_environment_and_file(tmp_path: Path) -> None:
-    file = write(tmp_path, 'db = "file.db"\nembedder = "none"\nlock_timeout = 3\n')
-    environment = {"MEMRECALL_DB": "env.db", "MEMRECALL_LOCK_TIMEOUT": "4.5"}
+    file = write(tmp_path, 'db = "file.db"\nembedder = "none"\nmax_seconds = 3\n')
+    environment = {"MEMRECALL_DB": "env.db", "MEMRECALL_MAX_SECONDS": "4.5"}
     loaded = load_settings({"db": "argument.db"}, environment, file)
     assert loaded.settings.db == "argument.db"
-    assert loaded.settings.lock_timeout == 4.5
+    assert loaded.settings.max_seconds == 4.5
     assert loaded.settings.embedder == "none"
     assert loaded.origins == {
-        "db": "argument", "lock_timeout": "environment", "embedder": str(file)
+        "db": "argument", "max_seconds": "environment", "embedder": str(file)
     }  # fmt: skip
 
 
@@ -35,8 +35,9 @@ def test_empty_variable_is_unset(tmp_path: Path) -> None:
 
 
 INVALID_SETTINGS = (
-    ({"MEMRECALL_LOCK_TIMEOUT": "soon"}, "lock_timeout = 'soon' (from environment)"),
-    ({"MEMRECALL_LOCK_TIMEOUT": "-1"}, "must be above 0"),
+    ({"MEMRECALL_MAX_SECONDS": "soon"}, "max_seconds = 'soon' (from environment)"),
+    ({"MEMRECALL_MAX_SECONDS": "-1"}, "must be above 0"),
+    ({"MEMRECALL_LOCK_TIMEOUT": "3"}, "X-Memrecall-Deadline"),
     ({"MEMRECALL_SNAPSHOTS": "perhaps"}, "snapshots"),
     ({"MEMRECALL_DURABILITY": "none"}, "durability 'none'"),
     ({"MEMRECALL_TOOL_CALLS": "xml"}, "tool_calls 'xml' is not known. Use native or json"),

@@ -23,6 +23,7 @@ from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
 from memrecall.agent.tools.table import find_tool, tools_for
 from memrecall.agent.trace_events import TextEvent, TraceEvent
+from memrecall.deadlines import deadline, seconds_left
 from memrecall.errors import (
     CallerError,
     Disabled,
@@ -41,6 +42,7 @@ _log = logging.getLogger(__name__)
 
 TOOL_SECONDS = 20.0
 _MAX_TRACED_ITEMS = 100
+_LOAD_SECONDS = 120.0  # for a local model, without a deadline
 # functions.x, call=x, tool:x and x<|channel|>commentary all mean x.
 _PREFIX = re.compile(r"^(?:functions?|tools?|call|name)[.:=/]\s*", re.IGNORECASE)
 _SUFFIX = re.compile(r"(?:<\||\(|\s).*$", re.DOTALL)
@@ -103,11 +105,13 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
         arguments = parse_arguments(tool, text, lenient=True, language=state.language)
         fields = _arguments_for_trace(arguments)
         if name == SEARCH:
-            await state.library.engine.load_embedder()  # once a process, not part of a search
+            async with asyncio.timeout(seconds_left(_LOAD_SECONDS)):
+                await state.library.engine.load_embedder()  # once a process, not part of a search
         else:
             state.consecutive_searches = 0
-        async with asyncio.timeout(seconds):
-            output = await _run_with_retry(state, tool, arguments)
+        with deadline(seconds):
+            async with asyncio.timeout(seconds):
+                output = await _run_with_retry(state, tool, arguments)
     except (MemrecallError, TimeoutError) as error:
         output = _failure(state, name, error, seconds)
     except Exception as error:  # a bug in memrecall must not end the parent's run

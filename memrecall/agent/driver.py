@@ -27,6 +27,7 @@ from memrecall.agent.state import (
 from memrecall.agent.trace import Observer, Recorder, stream_events
 from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
 from memrecall.budget import Budget, Limit, Limits
+from memrecall.deadlines import deadline
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.json_objects import make_storable
 from memrecall.library.caches import Caches
@@ -265,10 +266,12 @@ class RecallRun:
     async def run(self) -> RunOutcome:
         """Iterate to the end; the rules take over from a model that cannot do the recall."""
         try:
-            async with asyncio.timeout(self.context.budget.seconds_left + _GRACE_SECONDS):
-                outcome = await self._iterate()
-                failure = self._find_failure(outcome)
-                return await self._fall_back(failure) if failure else outcome
+            seconds = self.context.budget.seconds_left + _GRACE_SECONDS
+            with deadline(seconds):
+                async with asyncio.timeout(seconds):
+                    outcome = await self._iterate()
+                    failure = self._find_failure(outcome)
+                    return await self._fall_back(failure) if failure else outcome
         except TimeoutError:
             return RunOutcome(Stop(StopReason.SECONDS))
         except StorageError as error:

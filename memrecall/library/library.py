@@ -91,9 +91,7 @@ class Library:
             self._external = ExternalVectors(self._vector_db, store, model)
         self.cache = IndexCache(model, folder, budget, self._external)
         query_map = load_query_map(model) if model else None
-        self.engine = SearchEngine(
-            store, embedder, self.cache, query_map, settings.embedder_timeout
-        )
+        self.engine = SearchEngine(store, embedder, self.cache, query_map)
         self.message_search = MessageSearch(store, self.cache)
         self.vectors = VectorWriter(store, None if settings.read_only else embedder)
 
@@ -172,7 +170,7 @@ class Library:
 
     async def _catch_up(self, scope: Scope, request: SearchRequest) -> None:
         if request.mode != "keyword":
-            await self.vectors.catch_up(scope.user_id, self.settings.embedder_timeout)
+            await self.vectors.catch_up(scope.user_id)
 
     async def require_user(self, scope: Scope) -> None:
         """Raise NotFound if the scope's user is unknown, Disabled if disabled."""
@@ -193,7 +191,7 @@ class Library:
             vector = unit_vector(query.embedding)
             with suppress(EmbedderFailed):  # Not known yet: the stored vectors decide.
                 check_dimensions(len(vector), self.embedder.dimensions)
-        await self.vectors.catch_up(scope.user_id, self.settings.embedder_timeout)
+        await self.vectors.catch_up(scope.user_id)
         page = await self.message_search.search_semantic(scope, query, vector)
         self.vectors.expect_missing(scope.user_id, page.unembedded)
         return page

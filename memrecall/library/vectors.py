@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
+from memrecall.deadlines import current_deadline, in_background, seconds_left
 from memrecall.embedding import Embedder
 from memrecall.embedding.base import TEXT_CHARACTERS
 from memrecall.errors import EmbedderFailed, MemrecallError, StorageError
@@ -33,7 +34,8 @@ log = logging.getLogger(__name__)
 _PIECE_ROWS, _PIECE_CHARACTERS, _PIECE_USERS = 256, 16_000, 64
 _PIECE_SECONDS = 60.0  # after which the embedder counts as failed
 _TURN = 100  # what a turn costs beside its characters: also one that fails
-_AT_ONCE = 20  # rows that a search embeds itself
+_AT_ONCE = 20  # rows that a search embeds itself, for a share of the time that it has
+_CATCH_UP_SHARE, _CATCH_UP_SECONDS = 0.25, 40.0
 _DELAY = 0.25  # seconds in which a small piece grows: a transaction costs more than its rows
 _SMALL = 64  # rows that are not worth a progress bar, such as a chat turn
 _LEASE = 5.0  # seconds for which one process embeds, unless it extends them
@@ -110,7 +112,7 @@ class VectorWriter:
             self._waiting[user_id] = self._waiting.get(user_id, 0) + rows[user_id]
             self._spent[user_id] = max(self._spent[user_id], self._least_spent)
         if self._waiting and not self._is_closed and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._run(self._embedder))
+            self._task = in_background(self._run(self._embedder))
 
     def expect_missing(self, user_id: str, count: int) -> None:
         """Embed rows that a search found without vectors; they may be old."""
@@ -128,7 +130,7 @@ class VectorWriter:
         """Look at all rows of a user the next time."""
         self._through.pop(user_id, None)
 
-    async def catch_up(self, user_id: str, seconds: float) -> None:
+    async def catch_up(self, user_id: str) -> None:
         """Embed what a user has just written here if it is little, so that a search finds it."""
         if self._embedder is None or not self._is_expected(user_id):
             return
@@ -136,6 +138,7 @@ class VectorWriter:
         try:
             part = await self._pending(self._embedder, user_id, _AT_ONCE, _PIECE_CHARACTERS)
             if not part.has_more:
+                seconds = _CATCH_UP_SHARE * seconds_left(_CATCH_UP_SECONDS)
                 await self._embed(self._embedder, [part], seconds)
         except (EmbedderFailed, StorageError) as error:
             self._note_failure(error)
@@ -146,6 +149,9 @@ class VectorWriter:
             return
         self._store.database.owner.require_current()
         self._hurry.set()
+        limit = current_deadline()
+        if limit is not None:
+            seconds = limit.left if seconds is None else min(seconds, limit.left)
         end = None if seconds is None else time.monotonic() + seconds
         rest = self.backlog
         with progress_bar(False if rest <= _SMALL else None, "embedding", rest, unit="rows") as add:

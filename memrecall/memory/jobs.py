@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
 
+from memrecall.deadlines import in_background
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.scope import Scope
 from memrecall.store import JOB_PREFIX, SessionState, Store
@@ -33,7 +34,7 @@ class Schedule:
         self._every = every
         self._work = work
         self._stopping = asyncio.Event()
-        self._task = asyncio.create_task(self._run())
+        self._task = in_background(self._run())
 
     @property
     def running(self) -> bool:
@@ -167,7 +168,7 @@ class Jobs:
         record = _record(store, owner, job_id)
         await record.drop_jobs(datetime.now(UTC) - _KEPT)
         await record.save({"state": "running"})
-        self._tasks[job_id] = asyncio.create_task(self._run(store, work, owner, job_id))
+        self._tasks[job_id] = in_background(self._run(store, work, owner, job_id))
         self._tasks[job_id].add_done_callback(ignore_outcome)  # `state` reports it to who asks
         self._owners[job_id] = owner
         for old in list(self._tasks)[:-_MOST_JOBS]:

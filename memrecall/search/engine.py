@@ -5,14 +5,15 @@ whatever is written meanwhile.
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
 import numpy as np
 
+from memrecall.deadlines import current_deadline
 from memrecall.embedding import Embedder
 from memrecall.embedding.base import ThreadedEmbedder
 from memrecall.embedding.embedders import LocalEmbedder
@@ -53,7 +54,9 @@ from memrecall.workers import CallBatcher, in_process
 _CACHED_QUERIES = 256
 _QUESTIONS_AT_ONCE = 16
 _REQUESTS_AT_ONCE = 8  # to an embedder that can answer several
-EMBEDDER_TIMEOUT = 10.0  # seconds
+# For a vector without a deadline, and for loading a local model.
+EMBEDDER_SECONDS, _LOAD_SECONDS = 10.0, 120.0
+_SHARE = 0.5  # of what is left of a deadline: words have to be found in the rest
 _LAST_LINE_WEIGHT = 1.0  # of 0.3 and 1.0, the latter found a tenth more answers to follow-ups
 
 
@@ -77,6 +80,19 @@ class _Search:
         return [*owner, *self.request.binding()]
 
 
+@asynccontextmanager
+async def _in_time(otherwise: float) -> AsyncIterator[None]:
+    """Wait for the embedder for a share of what is left, or without a deadline some seconds."""
+    limit = current_deadline()
+    seconds = otherwise if limit is None else _SHARE * limit.left
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        problem = f"the embedder took longer than {seconds:.2g} s"
+        raise EmbedderFailed(problem, hint="Check that it responds") from None
+
+
 class SearchEngine:
     """Searches any scope's rows; results depend on that user's data alone."""
 
@@ -86,13 +102,13 @@ class SearchEngine:
         embedder: Embedder | None,
         cache: IndexCache,
         query_map: QueryMap | None = None,
-        embedder_timeout: float = EMBEDDER_TIMEOUT,
+        embedder_seconds: float = EMBEDDER_SECONDS,
     ) -> None:
         self._store = store
         self._embedder = embedder
         self._cache = cache
         self._query_map = query_map
-        self._embedder_timeout = embedder_timeout
+        self._seconds = embedder_seconds
         groups = 1 if isinstance(embedder, ThreadedEmbedder) else _REQUESTS_AT_ONCE
         self._embed_question = CallBatcher(self._embed_questions, _QUESTIONS_AT_ONCE, groups)
         self._vectors: dict[str, Floats] = {}
@@ -273,15 +289,10 @@ class SearchEngine:
             self._model_checked = True
         if text in self._vectors:
             return self._vectors[text]
-        await self.load_embedder()  # which takes longer than a question may
-        try:
-            async with asyncio.timeout(self._embedder_timeout):  # waiting for others included
-                vector = await self._embed_question(text)
-        except TimeoutError:
-            raise EmbedderFailed(
-                f"the embedder took longer than {self._embedder_timeout:g} s",
-                hint="Set MEMRECALL_EMBEDDER_TIMEOUT to wait longer",
-            ) from None
+        async with _in_time(_LOAD_SECONDS):
+            await self.load_embedder()
+        async with _in_time(self._seconds):  # waiting for others included
+            vector = await self._embed_question(text)
         if len(self._vectors) >= _CACHED_QUERIES:
             self._vectors.pop(next(iter(self._vectors)))
         self._vectors[text] = vector
@@ -296,7 +307,7 @@ class SearchEngine:
         """Return the vectors of questions that are asked at once: together they cost less."""
         embedder = self._require_embedder()
         try:
-            async with asyncio.timeout(self._embedder_timeout):
+            async with _in_time(self._seconds):
                 return list(await embedder.embed(texts))
         except EmbedderFailed as error:
             if len(texts) == 1:
@@ -326,7 +337,11 @@ class SearchEngine:
         if vector is None or self._embedder is None:
             return None
         if self._background is None:
-            self._background = await self._embedder.embed(BACKGROUND)
+            try:
+                async with _in_time(self._seconds):
+                    self._background = await self._embedder.embed(BACKGROUND)
+            except EmbedderFailed:
+                return None
         return Noise.of(self._background @ vector)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from memrecall.errors import (
     CallerError,
     Conflict,
+    DeadlineExceeded,
     Disabled,
     EmbedderFailed,
     MemrecallError,
@@ -44,6 +45,7 @@ STATUS = {
     "RESOURCE_EXHAUSTED": 429,
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
 }
 RETRY_AFTER = {"Retry-After": "1"}  # seconds
 _MAX_FIELDS = 20
@@ -109,6 +111,8 @@ def describe_failure(error: MemrecallError) -> str:
     """Return a message about a failed run that reveals no path, address or content."""
     if isinstance(error, ModelFailed) and error.kind in _MODEL_FAILURES:
         return _MODEL_FAILURES[error.kind]
+    if isinstance(error, DeadlineExceeded):
+        return str(error)
     return next(message for kind, message in _FAILURES if isinstance(error, kind))
 
 
@@ -126,6 +130,8 @@ def problem_from_error(error: MemrecallError | RequestError) -> Problem:
         return RESOURCE_NOT_FOUND
     if isinstance(error, Disabled | Conflict):  # their hints address the operator, not the caller
         return Problem(error.code, error.message, error.details)
+    if isinstance(error, DeadlineExceeded):
+        return Problem(error.code, str(error), error.details)
     if isinstance(error, CallerError) and error.code in STATUS:
         return Problem(error.code, str(error), error.details)
     message = describe_failure(error)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from memrecall.deadlines import seconds_left
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.metrics import Metrics
 from memrecall.text_length import cache_short_texts
@@ -166,7 +167,7 @@ class RecallLimiter:
             raise self._exhausted()
         queue.waiting += 1
         try:
-            async with asyncio.timeout(self.wait_seconds):
+            async with asyncio.timeout(min(self.wait_seconds, seconds_left(self.wait_seconds))):
                 await queue.slots.acquire()
         except TimeoutError:
             raise self._exhausted() from None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from memrecall.deadlines import seconds_left
 from memrecall.errors import (
     Conflict,
     InvalidArgument,
@@ -32,7 +33,7 @@ _Result = TypeVar("_Result")
 PRIVATE = 0o700
 _LOCK_FILE = ".lock"
 _TRASH_PREFIX = ".trash-"
-_RETRY_SECONDS = 0.02
+_RETRY_SECONDS, _LOCK_SECONDS = 0.02, 10.0
 _OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a named pipe would wait for its other end.
@@ -43,9 +44,9 @@ class FolderBusy(StorageBusy):
     """Another process holds a lock of the folder."""
 
 
-async def retry_while_busy(work: Callable[[], _Result], seconds: float) -> _Result:
+async def retry_while_busy(work: Callable[[], _Result], seconds: float = _LOCK_SECONDS) -> _Result:
     """Run work in a thread until it gets a folder's lock; FolderBusy after so long."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds_left(seconds)
     while True:
         try:
             return await asyncio.to_thread(work)

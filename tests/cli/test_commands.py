@@ -246,7 +246,7 @@ def test_doctor_shows_changed_settings(
     outcome = shell("doctor", "--db", chat)
     assert outcome.code == 0
     assert "hash-64" in outcome.out
-    assert ("api_key" in outcome.out, "lock_timeout" in outcome.out) == (True, False)
+    assert ("api_key" in outcome.out, "max_seconds" in outcome.out) == (True, False)
     assert "very-secret" not in outcome.out + json.dumps(
         shell("doctor", "--db", chat, "--json").json
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from memrecall.deadlines import deadline
 from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.library import vectors as writing
@@ -60,7 +61,7 @@ async def open_library(location: str, embedder: GatedEmbedder, **options: Any) -
 
 @pytest.fixture
 async def library(location: str, embedder: GatedEmbedder) -> AsyncIterator[Library]:
-    async with await open_library(location, embedder, embedder_timeout=0.05) as library:
+    async with await open_library(location, embedder) as library:
         yield library
         embedder.gate.set()
 
@@ -74,7 +75,8 @@ async def count_missing(library: Library, scope: Scope) -> int:
 
 
 async def search(library: Library, scope: Scope, **options: Any) -> SearchPage:
-    return await library.search(scope, SearchRequest("tea 茶", **options))
+    with deadline(1.0):
+        return await library.search(scope, SearchRequest("tea 茶", **options))
 
 
 async def test_writes_of_any_size_answer_while_the_embedder_hangs(

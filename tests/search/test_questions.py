@@ -45,7 +45,7 @@ async def make_engine(library: Library, seconds: float = 60.0) -> tuple[SearchEn
     await library.vectors.settle()
     embedder = RecordingEmbedder()
     cache = IndexCache(embedder.model, None, 10**9)
-    return SearchEngine(library.store, embedder, cache, embedder_timeout=seconds), embedder
+    return SearchEngine(library.store, embedder, cache, embedder_seconds=seconds), embedder
 
 
 async def test_questions_that_wait_are_embedded_together(

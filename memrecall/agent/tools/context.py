@@ -94,7 +94,7 @@ class ToolContext:
         """
         workspaces = await asyncio.to_thread(Workspaces, self.workspaces_root)
         await self._open_backups(workspaces).recover()
-        return await retry_while_busy(lambda: work(workspaces), self.library.settings.lock_timeout)
+        return await retry_while_busy(lambda: work(workspaces))
 
     async def open_backups(self) -> Backups:
         """Return the backups of the knowledge base and the workspaces."""
@@ -112,7 +112,6 @@ class ToolContext:
             workspaces,
             BackupFolder(self._folder("backups")),
             software=__version__,
-            lock_timeout=self.library.settings.lock_timeout,
         )
 
     def _agent_scope(self) -> Scope:

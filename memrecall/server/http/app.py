@@ -26,6 +26,7 @@ from memrecall.memory.retention import SweepSchedule
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import USER_HEADER, Authenticator, SignInCode
+from memrecall.server.deadlines import DEADLINE_HEADER, RequestSeconds
 from memrecall.server.errors import (
     RETRY_AFTER,
     SHUTTING_DOWN,
@@ -156,7 +157,7 @@ def create_app(
             asgi,
             allow_origins=sorted(origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=[*_HEADERS, *_MCP_HEADERS, USER_HEADER],
+            allow_headers=[*_HEADERS, *_MCP_HEADERS, USER_HEADER, DEADLINE_HEADER],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     if dashboard:
@@ -165,6 +166,7 @@ def create_app(
         asgi,
         metrics,
         _find_route,
+        RequestSeconds(settings.max_seconds, settings.model_timeout if model_client else 0.0),
         body_limits.seconds,
         service.draining,
         service.closing,

@@ -23,7 +23,9 @@ from memrecall.chat import (
     ToolResult,
 )
 from memrecall.chat.mentions import MOST_MEMBERS
+from memrecall.deadlines import Deadline, run_within
 from memrecall.scope import Scope
+from memrecall.server.deadlines import GRACE_SECONDS
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import (
     ID_BOUNDS,
@@ -142,7 +144,8 @@ async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Co
     closing = context.service.closing
     if accepts(request.headers.get("accept", ""), EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
-    return JsonResponse(await run_while_connected(handler.answer(), request.receive, closing))
+    work = run_within(Deadline(handler.deadline + GRACE_SECONDS), handler.answer())
+    return JsonResponse(await run_while_connected(work, request.receive, closing))
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,9 +198,9 @@ def _with_message_ids(error: CallerError, entries: Sequence[ScopedMessage]) -> R
     if not faults:
         return RequestError(problem)
     ids = [entries[int(position)].message.message_id for position in faults]
-    conflicts = problem.details["conflicts"]
+    conflicts = problem.details.get("conflicts", ())
     items = [_receipt_item(message_id, WriteStatus.CONFLICT) for message_id in conflicts]
-    details = {"message_ids": ids, "faults": faults, "items": items}
+    details = {"message_ids": ids, "faults": faults} | ({"items": items} if items else {})
     return RequestError(replace(problem, details=details))
 
 

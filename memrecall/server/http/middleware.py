@@ -16,7 +16,10 @@ from urllib.parse import unquote
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memrecall.deadlines import Deadline, run_within
+from memrecall.errors import DeadlineExceeded
 from memrecall.server.auth import USER_HEADER, Authenticator, Principal
+from memrecall.server.deadlines import DEADLINE_HEADER, RequestSeconds
 from memrecall.server.errors import (
     SHUTTING_DOWN,
     Problem,
@@ -44,7 +47,11 @@ _LINES_PATHS = re.compile(r"/v1/users/[^/]+/import")
 _CLOSE = {"Connection": "close"}
 _CLOSE_HEADER = (b"connection", b"close")
 # A proxy may pick a different duplicate than we do.
-_SINGLE_HEADERS = (*("Authorization", "Content-Type", "Content-Encoding", "Origin", USER_HEADER),)
+_SINGLE_HEADERS = (
+    *("Authorization", "Content-Type", "Content-Encoding", "Origin"),
+    *(USER_HEADER, DEADLINE_HEADER),
+)
+_DEADLINE_HEADER = DEADLINE_HEADER.lower().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,8 @@ class ObservedRequest:
         self._body_seconds = body_seconds
         self._body_deadline: float | None = None
         self._has_body = False
+        self.limit: Deadline | None = None
+        self.is_late = False
         self._start = time.perf_counter()
         self.request_id = _request_id(scope)
         self.status = 0
@@ -111,11 +120,20 @@ class ObservedRequest:
             problem = Problem("UNAVAILABLE", reason, status=408, headers=_CLOSE)
             raise RequestError(problem) from None
         self._has_body = not message.get("more_body", False)
+        if self._has_body and self.limit is not None:
+            self.limit.restart()  # The time that a body takes has a limit of its own.
         return message
+
+    async def send_in_time(self, message: Message) -> None:
+        """Send a part of the response, unless the deadline was reported instead."""
+        if not self.is_late:
+            await self.send(message)
 
     async def send(self, message: Message) -> None:
         """Send a part of the response, adding the common headers to its head."""
         if message["type"] == "http.response.start":
+            if self.limit is not None:
+                self.limit.lift()  # The client decides how long it takes to read.
             self.status = message["status"]
             names = {name for name, _ in message["headers"]}
             common = (*_HEADERS, _CLOSE_HEADER) if self._is_ending() else _HEADERS
@@ -145,6 +163,7 @@ class RequestMiddleware:
     app: ASGIApp
     metrics: Metrics
     find_route: Callable[[str], str | None]
+    seconds: RequestSeconds
     body_seconds: float
     draining: asyncio.Event  # set when the server is going to shut down
     closing: asyncio.Event  # set when it shuts down
@@ -183,7 +202,11 @@ class RequestMiddleware:
         problem = None
         try:
             self._admit(scope)
-            await self.app(scope, observed.receive, observed.send)
+            header = dict(scope["headers"]).get(_DEADLINE_HEADER)
+            limit = self.seconds.deadline_of(scope["method"], scope["path"], header)
+            observed.limit = limit
+            work = self.app(scope, observed.receive, observed.send_in_time)
+            await (work if limit is None else run_within(limit, work))
         except ClientDisconnect:
             observed.log_fields["client_gone"] = True
             observed.status = 0  # even if a response had started
@@ -193,6 +216,7 @@ class RequestMiddleware:
                 raise
             problem = SHUTTING_DOWN  # the grace period is over
         except Exception as error:  # the outermost layer: nothing above could answer the client
+            observed.is_late = isinstance(error, DeadlineExceeded)
             problem = report_error(error, observed.log_fields, observed.request_id)
         if problem is not None and not observed.status:  # else the response can only be cut off
             await problem_response(problem)(scope, observed.receive, observed.send)

@@ -28,6 +28,7 @@ _ERROR_DESCRIPTIONS = {
     429: "RESOURCE_EXHAUSTED: too many requests, or running recalls or turns; see Retry-After",
     500: "INTERNAL: a bug; the log has details under the request id",
     503: "UNAVAILABLE: the database, embedder or model does not answer, or the server is closing",
+    504: "DEADLINE_EXCEEDED: it took too long; `details.outcome` is `stopped` or `continues`",
     507: "RESOURCE_EXHAUSTED: the database is full",
 }
 _ERROR_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
@@ -65,6 +66,7 @@ class ErrorDetail(BaseModel):
         "CONFLICT",
         "RESOURCE_EXHAUSTED",
         "UNAVAILABLE",
+        "DEADLINE_EXCEEDED",
         "INTERNAL",
     ]
     message: str

@@ -20,6 +20,7 @@ from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_relevant_block
 from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
+from memrecall.deadlines import Deadline, run_within
 from memrecall.errors import StorageError
 from memrecall.integrations.hooks.bindings import Binding, HookError
 from memrecall.integrations.hooks.client import OPTIONS_HEADER, REQUEST_OPTIONS
@@ -29,6 +30,7 @@ from memrecall.json_objects import load_json_object
 from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope
 from memrecall.server.auth import is_loopback
+from memrecall.server.deadlines import GRACE_SECONDS, WRITE_SECONDS
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.http.context import Context, LiveRecall, RequestContext
 from memrecall.server.http.message_models import (
@@ -166,7 +168,8 @@ async def recall(
     handler = RecallHandler(context, scope, body)
     if accepts(accept, EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
-    result = await run_while_connected(handler.result(), request.receive, closing)
+    work = run_within(Deadline(handler.deadline + GRACE_SECONDS), handler.result())
+    result = await run_while_connected(work, request.receive, closing)
     if accepts(accept, PLAIN_TEXT):
         block = body.block or BlockOptions()
         text = write_relevant_block(
@@ -206,13 +209,15 @@ async def handle_hook(
         body = await _with_session(context, session, body, binding.when)
         if body.messages:
             handler = RecallHandler(context, session, body)
-            work = run_while_connected(handler.result(), request.receive, context.service.closing)
+            result = run_within(Deadline(handler.deadline + GRACE_SECONDS), handler.result())
+            work = run_while_connected(result, request.receive, context.service.closing)
             block = write_relevant_block(
                 await work, binding.characters, binding.min_confidence, only_sure=True
             )
     if binding.capture:
         context.principal.require_write()
-        context.service.metrics.stored.inc(await store_event(context.library, scope, captured))
+        storing = store_event(context.library, scope, captured)
+        context.service.metrics.stored.inc(await run_within(Deadline(WRITE_SECONDS), storing))
     return PlainTextResponse(captured.format_output(block))
 
 

@@ -20,6 +20,7 @@ from memrecall.agent.tools.table import find_tool
 from memrecall.errors import (
     CallerError,
     Conflict,
+    DeadlineExceeded,
     Disabled,
     InvalidArgument,
     MemrecallError,
@@ -28,6 +29,7 @@ from memrecall.errors import (
     StorageFull,
 )
 from memrecall.json_objects import find_fault, load_json
+from memrecall.server.deadlines import run_tool
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
 
 log = logging.getLogger("memrecall.server")
@@ -48,6 +50,7 @@ class Code(IntEnum):
     FAILED_PRECONDITION = 1004
     RESOURCE_EXHAUSTED = 1005
     UNAVAILABLE = 1006
+    DEADLINE_EXCEEDED = 1007
 
 
 _CODES: tuple[tuple[type[MemrecallError], Code], ...] = (
@@ -57,6 +60,7 @@ _CODES: tuple[tuple[type[MemrecallError], Code], ...] = (
     (InvalidArgument, Code.INVALID_PARAMS),
     (CallerError, Code.FAILED_PRECONDITION),
     (StorageFull, Code.RESOURCE_EXHAUSTED),
+    (DeadlineExceeded, Code.DEADLINE_EXCEEDED),
     (MemrecallError, Code.UNAVAILABLE),
 )
 
@@ -210,7 +214,8 @@ def to_rpc_error(error: MemrecallError, *, trusted: bool) -> RpcError:
     message = str(error) if trusted or isinstance(error, CallerError) else describe_failure(error)
     if code is Code.INVALID_PARAMS:
         return RpcError(code, data={"reason": message})
-    return RpcError(code, message, {"code": code.name})
+    outcome = error.details if isinstance(error, DeadlineExceeded) else {}
+    return RpcError(code, message, {"code": code.name, **outcome})
 
 
 def dispatcher(context: ToolContext) -> Dispatch:
@@ -221,7 +226,7 @@ def dispatcher(context: ToolContext) -> Dispatch:
         if tool is None:
             raise RpcError(Code.METHOD_NOT_FOUND)
         try:
-            return as_json(await tool.run(context, parse_arguments(tool, params)))
+            return as_json(await run_tool(tool, context, parse_arguments(tool, params)))
         except MemrecallError as error:
             if isinstance(error, RunError):
                 fields: dict[str, Any] = {"method": method}

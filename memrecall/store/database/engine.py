@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from memrecall.deadlines import bounded_by, changing
 from memrecall.errors import (
     StorageBusy,
     StorageError,
@@ -22,11 +23,12 @@ from memrecall.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
-from memrecall.retries import FIRST_PAUSE, DatabaseRetries, growing_pauses
+from memrecall.retries import DatabaseRetries, growing_pauses
 from memrecall.store.database.connections import Reads, ThreadConnection, run_in_place
 from memrecall.store.database.dialect import ConnectionOptions, type_error
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
+from memrecall.store.database.limits import connect_in_time, limit_statements, only_writer
 from memrecall.store.database.write_state import (
     ERASURE,
     Erasure,
@@ -100,15 +102,12 @@ class Database:
     def _switch_to_wal(self, direct: Engine) -> None:
         # Several processes may open a new file at once, and while the journal mode changes, SQLite
         # reports a lock without waiting for its busy timeout.
-        deadline = time.monotonic() + self._options.lock_timeout
-        while True:
-            try:
-                with self._typed_errors(), direct.connect():
-                    return
-            except StorageBusy:
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(FIRST_PAUSE)
+        for pause in growing_pauses(self._options.lock_timeout):
+            with suppress(StorageBusy), self._typed_errors(), direct.connect():
+                return
+            time.sleep(pause)
+        with self._typed_errors(), direct.connect():
+            return
 
     async def close(self) -> None:
         """Close all connections."""
@@ -183,14 +182,14 @@ class Database:
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """Open a connection on which all statements see the same snapshot."""
         with self._typed_errors():
-            async with self._engine.connect() as connection:
+            async with connect_in_time(self._engine.connect(), self.location) as connection:
                 yield await connection.execution_options(**self.dialect.snapshot_options)
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """Open a connection on which every statement is a transaction of its own."""
         with self._typed_errors():
-            async with self._engine.connect() as connection:
+            async with connect_in_time(self._engine.connect(), self.location) as connection:
                 yield await connection.execution_options(**self.dialect.autocommit_options)
 
     async def inspect(self, work: Callable[[Connection], _Result]) -> _Result:
@@ -254,9 +253,10 @@ class Database:
     async def _transact(self, work: _Work[_Result], is_long: bool, retry: bool) -> _Result:
         self._require_writable()
         try:
-            if self._direct is not None:
-                return await self._transact_in_file(self._direct, work)
-            result = await self._transact_on_server(work, is_long, retry)
+            with changing():
+                if self._direct is not None:
+                    return await self._transact_in_file(self._direct, work)
+                result = await self._transact_on_server(work, is_long, retry)
         except StorageError as error:
             self._writes.record_failure(error)
             raise
@@ -265,8 +265,7 @@ class Database:
 
     async def _transact_in_file(self, direct: Engine, work: _Work[_Result]) -> _Result:
         erasure = ERASURE.get()
-        # One writer at a time in this process: a queue is fairer than SQLite's polling.
-        async with self._write_lock:
+        async with only_writer(self._write_lock, self.location):
             try:
                 result: _Result = await in_thread(self._transact_inline, direct, work)
             except StorageFull:
@@ -291,8 +290,9 @@ class Database:
             return await self._transact_once(self._writer, work)
         if not is_long or self._options.statement_timeout is None:
             return await self.retries.run(lambda: self._transact_once(self._writer, work))
-        async with self._unlimited_engine() as engine:
-            return await self.retries.run(lambda: self._transact_once(engine, work))
+        with bounded_by(None):
+            async with self._unlimited_engine() as engine:
+                return await self.retries.run(lambda: self._transact_once(engine, work))
 
     @asynccontextmanager
     async def _unlimited_engine(self) -> AsyncIterator[AsyncEngine]:
@@ -307,7 +307,8 @@ class Database:
         transaction_id: int | None = None
         try:
             with self._typed_errors():
-                async with engine.begin() as connection:
+                async with connect_in_time(engine.begin(), self.location) as connection:
+                    await limit_statements(connection)
                     result = await work(connection)
                     transaction_id = await connection.scalar(_TRANSACTION_ID)
         except StorageUnreachable as error:
@@ -350,10 +351,11 @@ class Database:
         self,
         work: Callable[["Database", list[_Item]], Awaitable[Sequence[_Result | BaseException]]],
         most: int,
+        **options: bool,
     ) -> CallBatcher[_Item, _Result]:
         """Return `work` on this database, done for up to `most` callers at once."""
         if work not in self._batchers:
-            self._batchers[work] = CallBatcher(partial(work, self), most)
+            self._batchers[work] = CallBatcher(partial(work, self), most, **options)
         return self._batchers[work]
 
     def _require_writable(self) -> None:

@@ -45,7 +45,7 @@ from memrecall.store.database.dialect import (
 _CONNECT_SECONDS = 10
 _ANSWER_SECONDS = 1.0  # that the client waits for the server to report its own timeout
 _RESTART_HINT = "The server is starting or stopping; try again"
-_SLOW_HINT = "Try again, or set MEMRECALL_STATEMENT_TIMEOUT higher"
+_SLOW_HINT = "Try again, with more time"
 
 
 class PostgresqlDialect(DatabaseDialect):

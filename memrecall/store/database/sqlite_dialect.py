@@ -23,6 +23,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.sql import ColumnElement
 
+from memrecall.deadlines import seconds_left
 from memrecall.errors import (
     InvalidArgument,
     StorageBusy,
@@ -41,6 +42,7 @@ from memrecall.store.database.dialect import (
 )
 from memrecall.store.database.integrity import read_only_mode, require_whole
 
+_BEGIN_WRITE = "BEGIN IMMEDIATE"
 _BEGIN = "memrecall_begin"  # the execution option that names the statement to begin with
 
 
@@ -58,7 +60,7 @@ class SqliteDialect(DatabaseDialect):
     snapshot_options: ClassVar[Mapping[str, Any]] = {_BEGIN: "BEGIN"}
     # A transaction that reads first and writes later fails at once when another writer came
     # between, whatever the busy timeout says.
-    write_options: ClassVar[Mapping[str, Any]] = {_BEGIN: "BEGIN IMMEDIATE"}
+    write_options: ClassVar[Mapping[str, Any]] = {_BEGIN: _BEGIN_WRITE}
     truncate_log_command = "PRAGMA wal_checkpoint(TRUNCATE)"
     error_codes = (
         ErrorCode("SQLITE_FULL", StorageFull, SPACE_HINT),
@@ -192,5 +194,8 @@ def _configure_sqlite(engine: Engine, options: ConnectionOptions) -> None:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         statement = connection.get_execution_options().get(_BEGIN)
+        if statement == _BEGIN_WRITE:  # the only one that waits for others
+            milliseconds = int(seconds_left(options.lock_timeout) * 1000)
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={milliseconds}")
         if statement:
             connection.exec_driver_sql(statement)

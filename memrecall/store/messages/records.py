@@ -136,7 +136,7 @@ def group_positions(owners: Iterable[str]) -> dict[str, list[int]]:
 
 
 async def _write_shared(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
-    write_together = database.batcher(_write_together, _MOST_SHARED)
+    write_together = database.batcher(_write_together, _MOST_SHARED, changes=True)
     return await write_together(entries) or await _write(database, entries)
 
 

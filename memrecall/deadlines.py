@@ -1,0 +1,139 @@
+"""The deadline of a request, which bounds every wait below it.
+
+It is set where a request enters, and part of the context of all that the request does: locks,
+statements, pools, attempts, embedders and worker processes wait for what is left of it. Without
+one, as in background work, each wait has a limit of its own.
+"""
+
+import asyncio
+import contextvars
+import math
+import time
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from memrecall.errors import DeadlineExceeded, InvalidArgument, RunError
+
+_Result = TypeVar("_Result")
+
+_STOP_SECONDS, _STOP_STEPS = 0.1, 10  # in which work that was cancelled may still end
+_MARGIN = 0.02  # seconds
+
+
+class Deadline:
+    """Some seconds from now, and how many changes were made or may still be made before."""
+
+    __slots__ = ("_end", "changes", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.changes = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self._end = time.monotonic() + self.seconds
+
+    def lift(self) -> None:
+        """Wait for as long as it takes from now on."""
+        self._end = math.inf
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left; 0 when it is over."""
+        return max(0.0, self._end - time.monotonic())
+
+
+_current: contextvars.ContextVar[Deadline | None] = contextvars.ContextVar("deadline", default=None)
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[Deadline]:
+    """Bound every wait in the block; of two deadlines the earlier one holds."""
+    if not seconds >= 0:
+        raise InvalidArgument(f"a deadline of {seconds:g} seconds", hint="Use 0 or more")
+    outer, inner = _current.get(), Deadline(seconds)
+    chosen = outer if outer is not None and outer.left <= seconds else inner
+    with bounded_by(chosen):
+        yield chosen
+
+
+@contextmanager
+def bounded_by(limit: Deadline | None) -> Iterator[None]:
+    """Let a deadline hold in the block; with None, each wait has its own limit."""
+    token = _current.set(limit)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_deadline() -> Deadline | None:
+    """Return the deadline of the request that this is done for."""
+    return _current.get()
+
+
+def seconds_left(otherwise: float) -> float:
+    """Return how long a wait may take: what is left, or without a deadline the given seconds."""
+    limit = _current.get()
+    return otherwise if limit is None else limit.left
+
+
+def latest(limits: Iterable[Deadline | None]) -> Deadline | None:
+    """Return the deadline of work that is done for several requests."""
+    several = list(limits)
+    return None if None in several else max(several, key=lambda limit: limit.left, default=None)  # type: ignore[union-attr]
+
+
+@contextmanager
+def changing() -> Iterator[None]:
+    """Count a change that the block makes, unless it fails; one that is cancelled may go on."""
+    limit = _current.get()
+    if limit is None:
+        yield
+        return
+    limit.changes += 1
+    try:
+        yield
+    except Exception:
+        limit.changes -= 1
+        raise
+
+
+def in_background(work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
+    """Start work that goes on after the request, without its deadline."""
+    with bounded_by(None):
+        return asyncio.create_task(work)
+
+
+async def run_within(limit: Deadline, work: Awaitable[_Result]) -> _Result:
+    """Return the result of some work; DeadlineExceeded if it waits for longer, whatever for.
+
+    What cannot be stopped, such as a commit, goes on: the error says so.
+    """
+    with bounded_by(limit):
+        task = asyncio.ensure_future(work)
+    try:
+        while not task.done() and limit.left:
+            await asyncio.wait([task], timeout=limit.left)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    if not task.done():
+        task.cancel()
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        for _ in range(_STOP_STEPS):  # What it shares with others may give up now, too.
+            await asyncio.wait([task], timeout=_STOP_SECONDS / _STOP_STEPS)
+            if task.done() and not limit.changes:
+                break
+            await asyncio.sleep(_STOP_SECONDS / _STOP_STEPS)
+        raise DeadlineExceeded(limit.seconds, continues=limit.changes > 0)
+    try:
+        return task.result()
+    except RunError as error:
+        if limit.left > _MARGIN:
+            raise
+        # What it waited for gave up because of the deadline, a moment earlier.
+        raise DeadlineExceeded(limit.seconds, continues=limit.changes > 0) from error

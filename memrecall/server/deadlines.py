@@ -1,0 +1,59 @@
+"""How long a request may take: what its header asks for, or the default of its kind."""
+
+import re
+
+from pydantic import BaseModel
+
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.definition import Tool
+from memrecall.deadlines import Deadline, run_within
+from memrecall.server.errors import invalid_field
+
+DEADLINE_HEADER = "X-Memrecall-Deadline"  # seconds
+READ_SECONDS, WRITE_SECONDS = 5.0, 10.0
+GRACE_SECONDS = 5.0  # for what a recall or a turn does after its own budget
+# Streams and work that grows with the data of a user: only each of its waits is bounded. A recall
+# and a chat turn have budgets of their own, and the calls in a message of JSON-RPC or MCP too.
+_UNBOUNDED = re.compile(
+    r"POST /v1/users/[^/]+/(?:recall|chat|import|hooks/.+)|GET /v1/users/[^/]+/export"
+    r"|DELETE /v1/users/[^/]+|POST /v1/sweep|POST /(?:mcp|rpc)"
+)
+_READ = re.compile(r"GET .+|POST /v1/(?:messages/\w+_search|memories/search)")
+_MODEL = re.compile(r"POST /v1/(?:memories|graph/extract|sessions/[^/]+/end)")
+_UNBOUNDED_TOOLS = frozenset(
+    {"recall", "memory_backup", "memory_restore", "memory_dump", "memory_cleanup"}
+)
+_SECONDS = re.compile(rb"[0-9]{1,4}(\.[0-9]{1,3})?")
+
+
+class RequestSeconds:
+    """The deadlines of requests: at most `most`, and longer where a model is asked."""
+
+    def __init__(self, most: float, model_seconds: float = 0.0) -> None:
+        self._most = most
+        self._model_seconds = model_seconds
+
+    def deadline_of(self, method: str, path: str, header: bytes | None) -> Deadline | None:
+        """Return the deadline of a request, if its kind has one; raise RequestError."""
+        call = f"{method} {path}"
+        if not path.startswith("/v1/") or _UNBOUNDED.fullmatch(call):
+            return None
+        if header is not None:
+            return Deadline(min(_parse_seconds(header), self._most))
+        if _READ.fullmatch(call):
+            return Deadline(READ_SECONDS)
+        return Deadline(WRITE_SECONDS + (self._model_seconds if _MODEL.fullmatch(call) else 0.0))
+
+
+def _parse_seconds(header: bytes) -> float:
+    if not _SECONDS.fullmatch(header) or not float(header):
+        raise invalid_field(DEADLINE_HEADER, "must be a number of seconds above 0, such as 2.5")
+    return float(header)
+
+
+async def run_tool(tool: Tool, context: ToolContext, arguments: BaseModel) -> BaseModel:
+    """Run a tool of JSON-RPC or MCP within the default time of a read or a write."""
+    work = tool.run(context, arguments)
+    if tool.name in _UNBOUNDED_TOOLS:
+        return await work
+    return await run_within(Deadline(WRITE_SECONDS if tool.writes else READ_SECONDS), work)

@@ -1,0 +1,230 @@
+"""Every request ends at its deadline, whatever it waits for, and says what becomes of it."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from memrecall import deadline, deadlines, workers
+from memrecall.errors import DeadlineExceeded, StorageBusy
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.server.deadlines import READ_SECONDS, WRITE_SECONDS, RequestSeconds
+from memrecall.types import NewMessage, Role
+
+from ..waiting import LIMIT, wait_until
+from .http_service import HttpService, check_error, make_message
+
+EXAMPLES: dict[str, Any] = json.loads(
+    files("memrecall.server.http").joinpath("examples.json").read_text("utf-8")
+)
+PLAN = RequestSeconds(60.0)
+MESSAGES = "/v1/users/ann/messages"
+HEADER = "X-Memrecall-Deadline"
+
+
+class Clock:
+    """The clock of deadlines and of the event loop, which goes on when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead = 0.0
+        loop = asyncio.get_running_loop()
+        measure = loop.time
+        fake = SimpleNamespace(monotonic=lambda: time.monotonic() + self._ahead)
+        monkeypatch.setattr(deadlines, "time", fake)
+        monkeypatch.setattr(loop, "time", lambda: measure() + self._ahead)
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+class EndlessWait:
+    """A wait that never ends, and how many have entered it."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+
+    async def __call__(self, *_: object, **__: object) -> Any:
+        self.entered += 1
+        return await asyncio.get_running_loop().create_future()
+
+
+def wait_for_embedder(library: Library, monkeypatch: pytest.MonkeyPatch) -> EndlessWait:
+    wait = EndlessWait()
+    monkeypatch.setattr(type(library.embedder), "embed", wait)
+    return wait
+
+
+def wait_for_lock(library: Library, monkeypatch: pytest.MonkeyPatch) -> EndlessWait:
+    wait = EndlessWait()
+    monkeypatch.setattr(library.store.database._write_lock, "acquire", wait)
+    return wait
+
+
+def wait_for_pool(_: Library, monkeypatch: pytest.MonkeyPatch) -> EndlessWait:
+    wait = EndlessWait()
+    for name in ("begin", "connect"):
+        monkeypatch.setattr(AsyncEngine, name, lambda *_: _AsContext(wait))
+    return wait
+
+
+class _AsContext:
+    def __init__(self, enter: EndlessWait) -> None:
+        self._enter = enter
+
+    async def __aenter__(self) -> Any:
+        return await self._enter()
+
+    async def __aexit__(self, *_: object) -> None:
+        raise AssertionError("it was never entered")
+
+
+def wait_for_process(_: Library, monkeypatch: pytest.MonkeyPatch) -> EndlessWait:
+    wait = EndlessWait()
+    monkeypatch.setattr(workers, "SMALL_TEXT", -1)
+    monkeypatch.setattr(workers, "_processes", SimpleNamespace(run=wait))
+    return wait
+
+
+WAITS = (wait_for_embedder, wait_for_lock, wait_for_pool, wait_for_process)
+Make = Callable[[Library, pytest.MonkeyPatch], EndlessWait]
+
+
+def bounded_requests(document: dict[str, Any]) -> Iterator[httpx.Request]:
+    """Yield the example of each operation whose kind has a deadline."""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            example = EXAMPLES.get(operation["operationId"])
+            if example is None:
+                continue
+            places: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
+            for parameter in operation.get("parameters", ()):
+                value = example.get("parameters", {}).get(parameter["name"])
+                if value is not None:
+                    places[parameter["in"]][parameter["name"]] = value
+            url = path.format(**places["path"])
+            if PLAN.deadline_of(method.upper(), url, None) is not None:
+                yield httpx.Request(
+                    method, f"http://127.0.0.1:8765{url}", params=places["query"] or None,
+                    json=example.get("body"),
+                )  # fmt: skip
+
+
+@pytest.mark.parametrize("make", WAITS)
+async def test_every_request_ends_at_its_deadline(
+    service: HttpService, make: Make, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await service.client_with_key()
+    await client.get("/readyz")
+    document = (await client.get("/openapi.json")).json()
+    requests = list(bounded_requests(document))
+    assert len(requests) > 20
+    wait = make(service.library, monkeypatch)
+    for request in requests:
+        request.headers["Authorization"] = client.headers["Authorization"]
+        entered = wait.entered
+        sending = asyncio.ensure_future(client.send(request))
+        await wait_until(lambda: sending.done() or wait.entered > entered)  # noqa: B023
+        assert (await client.get("/healthz")).status_code == 200
+        is_waiting = not sending.done()
+        clock.advance(WRITE_SECONDS + 0.5)
+        answer = await sending
+        if is_waiting and make is not wait_for_embedder:
+            error = check_error(answer, 504, "DEADLINE_EXCEEDED")
+            is_sure_to_stop = make is wait_for_lock or request.method == "GET"
+            outcomes = {"stopped"} if is_sure_to_stop else {"stopped", "continues"}
+            assert error["details"]["outcome"] in outcomes, request.url
+        assert answer.status_code != 500, request.url
+
+
+async def test_write_that_cannot_be_stopped_continues(
+    sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """A slow disk: the thread goes on after the answer."""
+    ann = await sqlite_service.client_with_key("ann")
+    await ann.post(MESSAGES, json={"messages": [make_message(0)]})
+    await sqlite_service.library.vectors.settle()
+    database = sqlite_service.library.store.database
+    write, begun, disk = database._transact_inline, threading.Event(), threading.Event()
+
+    def write_late(*arguments: Any) -> Any:
+        begun.set()
+        disk.wait(LIMIT)
+        return write(*arguments)
+
+    monkeypatch.setattr(database, "_transact_inline", write_late)
+    sending = asyncio.ensure_future(ann.post(MESSAGES, json={"messages": [make_message(1)]}))
+    await wait_until(begun.is_set)
+    clock.advance(WRITE_SECONDS + 0.5)
+    error = check_error(await sending, 504, "DEADLINE_EXCEEDED")
+    assert error["details"]["outcome"] == "continues"
+    assert "same ids" in error["message"]
+    disk.set()
+
+
+async def test_search_does_without_a_hanging_embedder_at_half_of_its_time(
+    service: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    ann = await service.client_with_key("ann")
+    await ann.post(MESSAGES, json={"messages": [make_message(1, "green tea")]})
+    await service.library.vectors.settle()
+    wait = wait_for_embedder(service.library, monkeypatch)
+    sending = asyncio.ensure_future(ann.post("/v1/memories/search", json={"query": "green tea"}))
+    await wait_until(lambda: wait.entered)
+    clock.advance(READ_SECONDS / 2 + 0.1)
+    found = (await sending).raise_for_status().json()
+    assert [item["memory"] for item in found["results"]] == ["green tea"]
+
+
+async def test_header_sets_the_deadline_up_to_the_maximum(
+    sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    for value in ("soon", "0", "-1", "1e3", ""):
+        answer = await ann.get(MESSAGES, headers={HEADER: value})
+        assert HEADER in check_error(answer, 400, "INVALID_ARGUMENT")["message"]
+    wait = wait_for_lock(sqlite_service.library, monkeypatch)
+    for asked, seconds in (("1.5", 1.5), ("9999", 60.0)):
+        entered = wait.entered
+        body = {"messages": [make_message(1)]}
+        sending = asyncio.ensure_future(ann.post(MESSAGES, json=body, headers={HEADER: asked}))
+        await wait_until(lambda: wait.entered > entered)  # noqa: B023
+        clock.advance(seconds - 0.5)
+        await asyncio.sleep(0)
+        assert not sending.done()
+        clock.advance(0.6)
+        error = check_error(await sending, 504, "DEADLINE_EXCEEDED")
+        assert error["details"]["outcome"] == "stopped"
+        assert f"{seconds:g} s" in error["message"]
+
+
+async def test_python_call_passes_a_deadline(
+    sqlite_library: Library, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    wait = wait_for_lock(sqlite_library, monkeypatch)
+    message = NewMessage(role=Role.USER, content="tea")
+
+    async def add() -> None:
+        with deadline(2.0), deadline(30.0):  # The earlier one holds.
+            await sqlite_library.add_messages(Scope("ann"), [message])
+
+    adding = asyncio.ensure_future(add())
+    await wait_until(lambda: wait.entered)
+    clock.advance(2.1)
+    with pytest.raises(StorageBusy):
+        await adding
+    with pytest.raises(DeadlineExceeded, match="longer than 0 s"):
+        await deadlines.run_within(deadlines.Deadline(0), asyncio.sleep(1))
