@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     )
     from memrecall.budget import Limits
     from memrecall.chat import GroupChat, SingleChat
-    from memrecall.deadlines import deadline
     from memrecall.errors import MemrecallError
     from memrecall.memory import AsyncMemory, Importer, Library, Memory
     from memrecall.memory.recall import recall
     from memrecall.scope import Permission, Scope
     from memrecall.search import Hit, SearchPage, SearchRequest
     from memrecall.settings import Settings, load_settings
+    from memrecall.timing.deadlines import deadline
     from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 __version__ = "0.3.0.dev0"
@@ -81,7 +81,7 @@ __getattr__ = lazy_exports(
         ),
         "memrecall.budget": ("Limits",),
         "memrecall.chat": ("GroupChat", "SingleChat"),
-        "memrecall.deadlines": ("deadline",),
+        "memrecall.timing.deadlines": ("deadline",),
         "memrecall.errors": ("MemrecallError",),
         "memrecall.memory": ("AsyncMemory", "Importer", "Library", "Memory", "recall"),
         "memrecall.scope": ("Permission", "Scope"),

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from memrecall.deadlines import seconds_left
 from memrecall.errors import RunError, StorageError, StorageUnreachable
+from memrecall.timing.deadlines import seconds_left
 
 _T = TypeVar("_T")
 

@@ -36,6 +36,7 @@ SURFACE = [
     "Settings",
     "SingleChat",
     "__version__",
+    "deadline",
     "load_settings",
     "memory_tools",
     "recall",

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.workers import CallBatcher, DaemonThreadPool, run_to_completion
+from memrecall.timing.batches import CallBatcher
+from memrecall.workers import DaemonThreadPool, run_to_completion
 
 from .waiting import LIMIT
 

@@ -23,7 +23,6 @@ from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
 from memrecall.agent.tools.table import find_tool, tools_for
 from memrecall.agent.trace_events import TextEvent, TraceEvent
-from memrecall.deadlines import deadline, seconds_left
 from memrecall.errors import (
     CallerError,
     Disabled,
@@ -36,6 +35,7 @@ from memrecall.errors import (
 from memrecall.model import protocol
 from memrecall.telemetry import trace_tool
 from memrecall.text.leaks import Leak, filter_leaks
+from memrecall.timing.deadlines import deadline, seconds_left
 from memrecall.types import Language
 
 _log = logging.getLogger(__name__)

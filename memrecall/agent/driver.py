@@ -27,7 +27,6 @@ from memrecall.agent.state import (
 from memrecall.agent.trace import Observer, Recorder, stream_events
 from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
 from memrecall.budget import Budget, Limit, Limits
-from memrecall.deadlines import deadline
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.json_objects import make_storable
 from memrecall.library.caches import Caches
@@ -39,6 +38,7 @@ from memrecall.scope import Scope
 from memrecall.store import UserVersion
 from memrecall.telemetry import trace_recall
 from memrecall.text.language import language_of
+from memrecall.timing.deadlines import deadline
 from memrecall.types import Language, check_time_zone, parse_time
 from memrecall.workers import ignore_outcome
 

@@ -7,10 +7,12 @@ import struct
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar
 
 from memrecall.errors import EmbedderFailed, InvalidArgument
+from memrecall.timing.deadlines import current_deadline
 from memrecall.workers import DaemonThreadPool
 
 if TYPE_CHECKING:
@@ -275,3 +277,19 @@ class ThreadedEmbedder(BatchedEmbedder):
 
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+_SHARE = 0.5  # of what is left of a deadline: words have to be found in the rest
+
+
+@asynccontextmanager
+async def embedder_in_time(otherwise: float) -> AsyncIterator[None]:
+    """Wait for the embedder for a share of what is left, or without a deadline some seconds."""
+    limit = current_deadline()
+    seconds = otherwise if limit is None else _SHARE * limit.left
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        problem = f"the embedder took longer than {seconds:.2g} s"
+        raise EmbedderFailed(problem, hint="Check that it responds") from None

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
-from memrecall.deadlines import current_deadline, in_background, seconds_left
 from memrecall.embedding import Embedder
 from memrecall.embedding.base import TEXT_CHARACTERS
 from memrecall.errors import EmbedderFailed, MemrecallError, StorageError
@@ -27,6 +26,7 @@ from memrecall.progress import progress_bar
 from memrecall.search.index.external import VectorDB
 from memrecall.store import PendingText, Store
 from memrecall.store.pgvector import PgVectors
+from memrecall.timing.deadlines import current_deadline, in_background, seconds_left
 
 log = logging.getLogger(__name__)
 

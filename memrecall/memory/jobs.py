@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
 
-from memrecall.deadlines import in_background
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.scope import Scope
 from memrecall.store import JOB_PREFIX, SessionState, Store
+from memrecall.timing.deadlines import in_background
 from memrecall.workers import ignore_outcome
 
 _log = logging.getLogger(__name__)

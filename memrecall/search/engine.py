@@ -5,17 +5,16 @@ whatever is written meanwhile.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
 import numpy as np
 
-from memrecall.deadlines import current_deadline
 from memrecall.embedding import Embedder
-from memrecall.embedding.base import ThreadedEmbedder
+from memrecall.embedding.base import ThreadedEmbedder, embedder_in_time
 from memrecall.embedding.embedders import LocalEmbedder
 from memrecall.embedding.query_map import QueryMap
 from memrecall.errors import EmbedderFailed
@@ -49,14 +48,14 @@ from memrecall.store import (
 )
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query
-from memrecall.workers import CallBatcher, in_process
+from memrecall.timing.batches import CallBatcher
+from memrecall.workers import in_process
 
 _CACHED_QUERIES = 256
 _QUESTIONS_AT_ONCE = 16
 _REQUESTS_AT_ONCE = 8  # to an embedder that can answer several
 # For a vector without a deadline, and for loading a local model.
 EMBEDDER_SECONDS, _LOAD_SECONDS = 10.0, 120.0
-_SHARE = 0.5  # of what is left of a deadline: words have to be found in the rest
 _LAST_LINE_WEIGHT = 1.0  # of 0.3 and 1.0, the latter found a tenth more answers to follow-ups
 
 
@@ -78,19 +77,6 @@ class _Search:
         permissions = sorted(scope.permissions)
         owner = [scope.user_id, scope.agent_id, permissions, self.user.epoch]
         return [*owner, *self.request.binding()]
-
-
-@asynccontextmanager
-async def _in_time(otherwise: float) -> AsyncIterator[None]:
-    """Wait for the embedder for a share of what is left, or without a deadline some seconds."""
-    limit = current_deadline()
-    seconds = otherwise if limit is None else _SHARE * limit.left
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        problem = f"the embedder took longer than {seconds:.2g} s"
-        raise EmbedderFailed(problem, hint="Check that it responds") from None
 
 
 class SearchEngine:
@@ -289,9 +275,9 @@ class SearchEngine:
             self._model_checked = True
         if text in self._vectors:
             return self._vectors[text]
-        async with _in_time(_LOAD_SECONDS):
+        async with embedder_in_time(_LOAD_SECONDS):
             await self.load_embedder()
-        async with _in_time(self._seconds):  # waiting for others included
+        async with embedder_in_time(self._seconds):  # waiting for others included
             vector = await self._embed_question(text)
         if len(self._vectors) >= _CACHED_QUERIES:
             self._vectors.pop(next(iter(self._vectors)))
@@ -307,7 +293,7 @@ class SearchEngine:
         """Return the vectors of questions that are asked at once: together they cost less."""
         embedder = self._require_embedder()
         try:
-            async with _in_time(self._seconds):
+            async with embedder_in_time(self._seconds):
                 return list(await embedder.embed(texts))
         except EmbedderFailed as error:
             if len(texts) == 1:
@@ -338,7 +324,7 @@ class SearchEngine:
             return None
         if self._background is None:
             try:
-                async with _in_time(self._seconds):
+                async with embedder_in_time(self._seconds):
                     self._background = await self._embedder.embed(BACKGROUND)
             except EmbedderFailed:
                 return None

@@ -6,11 +6,11 @@ from pydantic import BaseModel
 
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Tool
-from memrecall.deadlines import Deadline, run_within
 from memrecall.server.errors import invalid_field
+from memrecall.timing.deadlines import RequestDeadline, run_within
 
 DEADLINE_HEADER = "X-Memrecall-Deadline"  # seconds
-READ_SECONDS, WRITE_SECONDS = 5.0, 10.0
+QUICK_SECONDS, WRITE_SECONDS = 5.0, 10.0
 GRACE_SECONDS = 5.0  # for what a recall or a turn does after its own budget
 # Streams and work that grows with the data of a user: only each of its waits is bounded. A recall
 # and a chat turn have budgets of their own, and the calls in a message of JSON-RPC or MCP too.
@@ -33,16 +33,18 @@ class RequestSeconds:
         self._most = most
         self._model_seconds = model_seconds
 
-    def deadline_of(self, method: str, path: str, header: bytes | None) -> Deadline | None:
+    def deadline_of(self, method: str, path: str, header: bytes | None) -> RequestDeadline | None:
         """Return the deadline of a request, if its kind has one; raise RequestError."""
         call = f"{method} {path}"
         if not path.startswith("/v1/") or _UNBOUNDED.fullmatch(call):
             return None
         if header is not None:
-            return Deadline(min(_parse_seconds(header), self._most))
+            return RequestDeadline(min(_parse_seconds(header), self._most))
         if _READ.fullmatch(call):
-            return Deadline(READ_SECONDS)
-        return Deadline(WRITE_SECONDS + (self._model_seconds if _MODEL.fullmatch(call) else 0.0))
+            return RequestDeadline(QUICK_SECONDS)
+        return RequestDeadline(
+            WRITE_SECONDS + (self._model_seconds if _MODEL.fullmatch(call) else 0.0)
+        )
 
 
 def _parse_seconds(header: bytes) -> float:
@@ -51,9 +53,9 @@ def _parse_seconds(header: bytes) -> float:
     return float(header)
 
 
-async def run_tool(tool: Tool, context: ToolContext, arguments: BaseModel) -> BaseModel:
+async def run_tool_in_time(tool: Tool, context: ToolContext, arguments: BaseModel) -> BaseModel:
     """Run a tool of JSON-RPC or MCP within the default time of a read or a write."""
     work = tool.run(context, arguments)
     if tool.name in _UNBOUNDED_TOOLS:
         return await work
-    return await run_within(Deadline(WRITE_SECONDS if tool.writes else READ_SECONDS), work)
+    return await run_within(RequestDeadline(WRITE_SECONDS if tool.writes else QUICK_SECONDS), work)

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from memrecall.deadlines import seconds_left
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.metrics import Metrics
 from memrecall.text_length import cache_short_texts
+from memrecall.timing.deadlines import seconds_left
 
 RETRY_SECONDS = 2
 BURST_SECONDS = 10  # a caller that was silent may send as many requests as in this time at once

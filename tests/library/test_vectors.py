@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from memrecall.deadlines import deadline
 from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.library import vectors as writing
@@ -16,6 +15,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchPage, SearchRequest
 from memrecall.settings import Settings
 from memrecall.store import Store
+from memrecall.timing.deadlines import deadline
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..waiting import LIMIT, wait_until

@@ -13,11 +13,12 @@ import httpx
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from memrecall import deadline, deadlines, workers
+from memrecall import deadline, workers
 from memrecall.errors import DeadlineExceeded, StorageBusy
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.deadlines import READ_SECONDS, WRITE_SECONDS, RequestSeconds
+from memrecall.server.deadlines import QUICK_SECONDS, WRITE_SECONDS, RequestSeconds
+from memrecall.timing import deadlines
 from memrecall.types import NewMessage, Role
 
 from ..waiting import LIMIT, wait_until
@@ -184,7 +185,7 @@ async def test_search_does_without_a_hanging_embedder_at_half_of_its_time(
     wait = wait_for_embedder(service.library, monkeypatch)
     sending = asyncio.ensure_future(ann.post("/v1/memories/search", json={"query": "green tea"}))
     await wait_until(lambda: wait.entered)
-    clock.advance(READ_SECONDS / 2 + 0.1)
+    clock.advance(QUICK_SECONDS / 2 + 0.1)
     found = (await sending).raise_for_status().json()
     assert [item["memory"] for item in found["results"]] == ["green tea"]
 
@@ -227,4 +228,4 @@ async def test_python_call_passes_a_deadline(
     with pytest.raises(StorageBusy):
         await adding
     with pytest.raises(DeadlineExceeded, match="longer than 0 s"):
-        await deadlines.run_within(deadlines.Deadline(0), asyncio.sleep(1))
+        await deadlines.run_within(deadlines.RequestDeadline(0), asyncio.sleep(1))

@@ -24,7 +24,7 @@ _SURE = 0.7  # from this probability on, the first hit may be enough
 _MORE_PROBABILITY, _BESIDE_SURE = 0.04, 0.08
 # Of the best hit: with neither, the store has nothing on the subject. On the authors G and H, this
 # leaves 3 of 100 answerable questions without an item.
-_LEAST_PROBABLE, _LEAST_RELEVANT = 0.2, 0.25
+_LEAST_PROBABLE, _LEAST_RELEVANT = 0.2, 0.6
 _REPLY_SHARE = 0.5  # of the probability of the question that it follows
 _UNCALIBRATED = 0.5  # what a relevance is worth as a probability
 _SENTENCES = re.compile(r"(?<=[.!?。！？])\s*(?=\S)")

@@ -23,7 +23,6 @@ from memrecall.chat import (
     ToolResult,
 )
 from memrecall.chat.mentions import MOST_MEMBERS
-from memrecall.deadlines import Deadline, run_within
 from memrecall.scope import Scope
 from memrecall.server.deadlines import GRACE_SECONDS
 from memrecall.server.http.context import Context, RequestContext
@@ -44,6 +43,7 @@ from memrecall.server.http.responses import (
     accepts,
     run_while_connected,
 )
+from memrecall.timing.deadlines import RequestDeadline, run_within
 from memrecall.types import CleanText, Id, Language
 
 router = APIRouter(prefix="/v1", tags=["chat"], route_class=JsonRoute)
@@ -144,7 +144,7 @@ async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Co
     closing = context.service.closing
     if accepts(request.headers.get("accept", ""), EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
-    work = run_within(Deadline(handler.deadline + GRACE_SECONDS), handler.answer())
+    work = run_within(RequestDeadline(handler.deadline + GRACE_SECONDS), handler.answer())
     return JsonResponse(await run_while_connected(work, request.receive, closing))
 
 

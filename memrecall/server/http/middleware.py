@@ -16,7 +16,6 @@ from urllib.parse import unquote
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memrecall.deadlines import Deadline, run_within
 from memrecall.errors import DeadlineExceeded
 from memrecall.server.auth import USER_HEADER, Authenticator, Principal
 from memrecall.server.deadlines import DEADLINE_HEADER, RequestSeconds
@@ -30,6 +29,7 @@ from memrecall.server.errors import (
 from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, problem_response
 from memrecall.server.metrics import Metrics
 from memrecall.telemetry import ActiveSpan, trace_request, tracing
+from memrecall.timing.deadlines import RequestDeadline, run_within
 
 log = logging.getLogger("memrecall.server")
 
@@ -84,7 +84,7 @@ class ObservedRequest:
         self._body_seconds = body_seconds
         self._body_deadline: float | None = None
         self._has_body = False
-        self.limit: Deadline | None = None
+        self.limit: RequestDeadline | None = None
         self.is_late = False
         self._start = time.perf_counter()
         self.request_id = _request_id(scope)

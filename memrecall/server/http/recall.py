@@ -20,7 +20,6 @@ from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_relevant_block
 from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
-from memrecall.deadlines import Deadline, run_within
 from memrecall.errors import StorageError
 from memrecall.integrations.hooks.bindings import Binding, HookError
 from memrecall.integrations.hooks.client import OPTIONS_HEADER, REQUEST_OPTIONS
@@ -53,6 +52,7 @@ from memrecall.server.http.responses import (
     accepts,
     run_while_connected,
 )
+from memrecall.timing.deadlines import RequestDeadline, run_within
 from memrecall.types import Language, Moment, Role, TimeZone
 
 MAX_CONVERSATION = 200
@@ -168,7 +168,7 @@ async def recall(
     handler = RecallHandler(context, scope, body)
     if accepts(accept, EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
-    work = run_within(Deadline(handler.deadline + GRACE_SECONDS), handler.result())
+    work = run_within(RequestDeadline(handler.deadline + GRACE_SECONDS), handler.result())
     result = await run_while_connected(work, request.receive, closing)
     if accepts(accept, PLAIN_TEXT):
         block = body.block or BlockOptions()
@@ -209,7 +209,7 @@ async def handle_hook(
         body = await _with_session(context, session, body, binding.when)
         if body.messages:
             handler = RecallHandler(context, session, body)
-            result = run_within(Deadline(handler.deadline + GRACE_SECONDS), handler.result())
+            result = run_within(RequestDeadline(handler.deadline + GRACE_SECONDS), handler.result())
             work = run_while_connected(result, request.receive, context.service.closing)
             block = write_relevant_block(
                 await work, binding.characters, binding.min_confidence, only_sure=True
@@ -217,7 +217,9 @@ async def handle_hook(
     if binding.capture:
         context.principal.require_write()
         storing = store_event(context.library, scope, captured)
-        context.service.metrics.stored.inc(await run_within(Deadline(WRITE_SECONDS), storing))
+        context.service.metrics.stored.inc(
+            await run_within(RequestDeadline(WRITE_SECONDS), storing)
+        )
     return PlainTextResponse(captured.format_output(block))
 
 

@@ -33,7 +33,7 @@ from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Processes
 from memrecall.model.prompts import load_prompt
 from memrecall.scope import Scope
-from memrecall.server.deadlines import run_tool
+from memrecall.server.deadlines import run_tool_in_time
 from memrecall.server.mcp.resources import JSON_TYPE, TEMPLATES, list_resources, read_resource
 from memrecall.server.rpc.codec import (
     Code,
@@ -151,7 +151,7 @@ class McpHandlers:
         if tool is None or tool.refusal(context) is not None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
         try:
-            result = await run_tool(tool, context, parse_arguments(tool, params.arguments))
+            result = await run_tool_in_time(tool, context, parse_arguments(tool, params.arguments))
         except MemrecallError as error:
             message = _message_of(error, context)
             return types.CallToolResult(content=[types.TextContent(text=message)], is_error=True)

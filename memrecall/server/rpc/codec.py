@@ -29,7 +29,7 @@ from memrecall.errors import (
     StorageFull,
 )
 from memrecall.json_objects import find_fault, load_json
-from memrecall.server.deadlines import run_tool
+from memrecall.server.deadlines import run_tool_in_time
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
 
 log = logging.getLogger("memrecall.server")
@@ -226,7 +226,7 @@ def dispatcher(context: ToolContext) -> Dispatch:
         if tool is None:
             raise RpcError(Code.METHOD_NOT_FOUND)
         try:
-            return as_json(await run_tool(tool, context, parse_arguments(tool, params)))
+            return as_json(await run_tool_in_time(tool, context, parse_arguments(tool, params)))
         except MemrecallError as error:
             if isinstance(error, RunError):
                 fields: dict[str, Any] = {"method": method}

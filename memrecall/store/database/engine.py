@@ -15,7 +15,6 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from memrecall.deadlines import bounded_by, changing
 from memrecall.errors import (
     StorageBusy,
     StorageError,
@@ -24,11 +23,16 @@ from memrecall.errors import (
     StorageUnreachable,
 )
 from memrecall.retries import DatabaseRetries, growing_pauses
-from memrecall.store.database.connections import Reads, ThreadConnection, run_in_place
+from memrecall.store.database.connections import (
+    Reads,
+    ThreadConnection,
+    connect_in_time,
+    only_writer,
+    run_in_place,
+)
 from memrecall.store.database.dialect import ConnectionOptions, type_error
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
-from memrecall.store.database.limits import connect_in_time, limit_statements, only_writer
 from memrecall.store.database.write_state import (
     ERASURE,
     Erasure,
@@ -36,7 +40,9 @@ from memrecall.store.database.write_state import (
     WriteProblem,
     WriteState,
 )
-from memrecall.workers import CallBatcher, ProcessOwner, in_thread, run_to_completion
+from memrecall.timing.batches import CallBatcher
+from memrecall.timing.deadlines import bounded_by, changing
+from memrecall.workers import ProcessOwner, in_thread, run_to_completion
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -60,10 +66,7 @@ class Database:
         create: bool = True,
         retry_seconds: float = 10.0,
     ) -> None:
-        """Make pools that have not connected yet; without `create` the file must exist.
-
-        _Work that a lost server interrupted is repeated for `retry_seconds`.
-        """
+        """Make pools that have not connected yet; without `create` the file must exist."""
         self.dialect, url = parse_location(location)
         self.dialect.prepare_file(url, create=create)
         self._url = url
@@ -307,8 +310,8 @@ class Database:
         transaction_id: int | None = None
         try:
             with self._typed_errors():
-                async with connect_in_time(engine.begin(), self.location) as connection:
-                    await limit_statements(connection)
+                opening = connect_in_time(engine.begin(), self.location, writes=True)
+                async with opening as connection:
                     result = await work(connection)
                     transaction_id = await connection.scalar(_TRANSACTION_ID)
         except StorageUnreachable as error:
@@ -354,9 +357,8 @@ class Database:
         **options: bool,
     ) -> CallBatcher[_Item, _Result]:
         """Return `work` on this database, done for up to `most` callers at once."""
-        if work not in self._batchers:
-            self._batchers[work] = CallBatcher(partial(work, self), most, **options)
-        return self._batchers[work]
+        made = self._batchers.get(work) or CallBatcher(partial(work, self), most, **options)
+        return self._batchers.setdefault(work, made)
 
     def _require_writable(self) -> None:
         if self.is_read_only:

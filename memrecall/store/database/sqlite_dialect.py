@@ -23,7 +23,6 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.sql import ColumnElement
 
-from memrecall.deadlines import seconds_left
 from memrecall.errors import (
     InvalidArgument,
     StorageBusy,
@@ -41,6 +40,7 @@ from memrecall.store.database.dialect import (
     ErrorCode,
 )
 from memrecall.store.database.integrity import read_only_mode, require_whole
+from memrecall.timing.deadlines import seconds_left
 
 _BEGIN_WRITE = "BEGIN IMMEDIATE"
 _BEGIN = "memrecall_begin"  # the execution option that names the statement to begin with

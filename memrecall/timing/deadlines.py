@@ -21,7 +21,7 @@ _STOP_SECONDS, _STOP_STEPS = 0.1, 10  # in which work that was cancelled may sti
 _MARGIN = 0.02  # seconds
 
 
-class Deadline:
+class RequestDeadline:
     """Some seconds from now, and how many changes were made or may still be made before."""
 
     __slots__ = ("_end", "changes", "seconds")
@@ -45,22 +45,24 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
 
-_current: contextvars.ContextVar[Deadline | None] = contextvars.ContextVar("deadline", default=None)
+_current: contextvars.ContextVar[RequestDeadline | None] = contextvars.ContextVar(
+    "deadline", default=None
+)
 
 
 @contextmanager
-def deadline(seconds: float) -> Iterator[Deadline]:
+def deadline(seconds: float) -> Iterator[RequestDeadline]:
     """Bound every wait in the block; of two deadlines the earlier one holds."""
     if not seconds >= 0:
         raise InvalidArgument(f"a deadline of {seconds:g} seconds", hint="Use 0 or more")
-    outer, inner = _current.get(), Deadline(seconds)
+    outer, inner = _current.get(), RequestDeadline(seconds)
     chosen = outer if outer is not None and outer.left <= seconds else inner
     with bounded_by(chosen):
         yield chosen
 
 
 @contextmanager
-def bounded_by(limit: Deadline | None) -> Iterator[None]:
+def bounded_by(limit: RequestDeadline | None) -> Iterator[None]:
     """Let a deadline hold in the block; with None, each wait has its own limit."""
     token = _current.set(limit)
     try:
@@ -69,7 +71,7 @@ def bounded_by(limit: Deadline | None) -> Iterator[None]:
         _current.reset(token)
 
 
-def current_deadline() -> Deadline | None:
+def current_deadline() -> RequestDeadline | None:
     """Return the deadline of the request that this is done for."""
     return _current.get()
 
@@ -80,7 +82,7 @@ def seconds_left(otherwise: float) -> float:
     return otherwise if limit is None else limit.left
 
 
-def latest(limits: Iterable[Deadline | None]) -> Deadline | None:
+def latest(limits: Iterable[RequestDeadline | None]) -> RequestDeadline | None:
     """Return the deadline of work that is done for several requests."""
     several = list(limits)
     return None if None in several else max(several, key=lambda limit: limit.left, default=None)  # type: ignore[union-attr]
@@ -107,7 +109,7 @@ def in_background(work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]"
         return asyncio.create_task(work)
 
 
-async def run_within(limit: Deadline, work: Awaitable[_Result]) -> _Result:
+async def run_within(limit: RequestDeadline, work: Awaitable[_Result]) -> _Result:
     """Return the result of some work; DeadlineExceeded if it waits for longer, whatever for.
 
     What cannot be stopped, such as a commit, goes on: the error says so.

@@ -1,0 +1,1 @@
+"""Deadlines of requests, and work that several requests share."""
