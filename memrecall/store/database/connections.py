@@ -280,7 +280,7 @@ async def only_writer(lock: asyncio.Lock, location: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def connect_in_time(
-    opening: AbstractAsyncContextManager[AsyncConnection], location: str, *, writes: bool = False
+    opening: AbstractAsyncContextManager[AsyncConnection], location: str, writes: bool = False
 ) -> AsyncIterator[AsyncConnection]:
     """Open a connection, for which a pool may have to be waited for.
 

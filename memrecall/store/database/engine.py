@@ -310,8 +310,7 @@ class Database:
         transaction_id: int | None = None
         try:
             with self._typed_errors():
-                opening = connect_in_time(engine.begin(), self.location, writes=True)
-                async with opening as connection:
+                async with connect_in_time(engine.begin(), self.location, True) as connection:
                     result = await work(connection)
                     transaction_id = await connection.scalar(_TRANSACTION_ID)
         except StorageUnreachable as error:
