@@ -23,7 +23,7 @@ class _Call(Generic[_Item, _Result]):
     def count(self, changes: int) -> None:
         """Add to the changes that its caller's request makes."""
         if self.limit is not None:
-            self.limit.changes += changes
+            self.limit.count(changes)
 
     def end(self, outcome: _Result | BaseException) -> None:
         """Give the caller the result, or raise the error there, unless it was cancelled."""

@@ -7,11 +7,10 @@ one, as in background work, each wait has a limit of its own.
 
 import asyncio
 import contextvars
-import math
 import time
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from memrecall.errors import DeadlineExceeded, InvalidArgument, RunError
 
@@ -24,20 +23,24 @@ _MARGIN = 0.02  # seconds
 class RequestDeadline:
     """Some seconds from now, and how many changes were made or may still be made before."""
 
-    __slots__ = ("_end", "changes", "seconds")
+    __slots__ = ("_end", "_outer", "changes", "is_answered", "seconds")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, outer: "RequestDeadline | None" = None) -> None:
         self.seconds = seconds
         self.changes = 0
+        self.is_answered = False  # The client decides how long it takes to read.
+        self._outer = outer
         self.restart()
+
+    def count(self, changes: int) -> None:
+        """Count changes, for the deadline around this one too."""
+        self.changes += changes
+        if self._outer is not None:
+            self._outer.count(changes)
 
     def restart(self) -> None:
         """Count from now on."""
         self._end = time.monotonic() + self.seconds
-
-    def lift(self) -> None:
-        """Wait for as long as it takes from now on."""
-        self._end = math.inf
 
     @property
     def left(self) -> float:
@@ -55,8 +58,9 @@ def deadline(seconds: float) -> Iterator[RequestDeadline]:
     """Bound every wait in the block; of two deadlines the earlier one holds."""
     if not seconds >= 0:
         raise InvalidArgument(f"a deadline of {seconds:g} seconds", hint="Use 0 or more")
-    outer, inner = _current.get(), RequestDeadline(seconds)
-    chosen = outer if outer is not None and outer.left <= seconds else inner
+    outer = _current.get()
+    is_earlier = outer is None or seconds < outer.left
+    chosen = RequestDeadline(seconds, outer) if is_earlier else cast(RequestDeadline, outer)
     with bounded_by(chosen):
         yield chosen
 
@@ -84,8 +88,12 @@ def seconds_left(otherwise: float) -> float:
 
 def latest(limits: Iterable[RequestDeadline | None]) -> RequestDeadline | None:
     """Return the deadline of work that is done for several requests."""
-    several = list(limits)
-    return None if None in several else max(several, key=lambda limit: limit.left, default=None)  # type: ignore[union-attr]
+    chosen: RequestDeadline | None = None
+    for limit in limits:
+        if limit is None:
+            return None
+        chosen = limit if chosen is None or limit.left > chosen.left else chosen
+    return chosen
 
 
 @contextmanager
@@ -95,11 +103,11 @@ def changing() -> Iterator[None]:
     if limit is None:
         yield
         return
-    limit.changes += 1
+    limit.count(1)
     try:
         yield
     except Exception:
-        limit.changes -= 1
+        limit.count(-1)
         raise
 
 
@@ -117,8 +125,8 @@ async def run_within(limit: RequestDeadline, work: Awaitable[_Result]) -> _Resul
     with bounded_by(limit):
         task = asyncio.ensure_future(work)
     try:
-        while not task.done() and limit.left:
-            await asyncio.wait([task], timeout=limit.left)
+        while not task.done() and (limit.left or limit.is_answered):
+            await asyncio.wait([task], timeout=None if limit.is_answered else limit.left)
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait([task])

@@ -154,7 +154,7 @@ async def test_every_request_ends_at_its_deadline(
 async def test_write_that_cannot_be_stopped_continues(
     sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """A slow disk: the thread goes on after the answer."""
+    """A slow disk: the thread goes on, and the message is stored after the answer."""
     ann = await sqlite_service.client_with_key("ann")
     await ann.post(MESSAGES, json={"messages": [make_message(0)]})
     await sqlite_service.library.vectors.settle()
@@ -173,7 +173,13 @@ async def test_write_that_cannot_be_stopped_continues(
     error = check_error(await sending, 504, "DEADLINE_EXCEEDED")
     assert error["details"]["outcome"] == "continues"
     assert "same ids" in error["message"]
+
+    async def is_stored() -> bool:
+        items = (await ann.get(MESSAGES)).json()["items"]
+        return [item["message_id"] for item in items] == ["m001", "m000"]
+
     disk.set()
+    await wait_until(is_stored)
 
 
 async def test_search_does_without_a_hanging_embedder_at_half_of_its_time(
