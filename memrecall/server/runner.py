@@ -29,7 +29,12 @@ from memrecall.memory import Library, client_of
 from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
-from memrecall.server.supervisor import ProcessRole, ServiceProcess, supervise
+from memrecall.server.supervisor import (
+    ProcessRole,
+    ServiceProcess,
+    end_process_in,
+    supervise,
+)
 from memrecall.settings import Settings
 from memrecall.telemetry import export_spans
 from memrecall.text.keywords import extract_keywords
@@ -37,7 +42,8 @@ from memrecall.workers import worker_processes
 
 log = logging.getLogger("memrecall.server")
 
-_GRACE_SECONDS = 30  # for requests that are still running at shutdown
+_GRACE_SECONDS = 20  # for requests that are still running at shutdown
+_STOP_SECONDS = 30  # for all of it: a thread may wait for a disk that never answers
 _HINTS = {
     errno.EADDRNOTAVAIL: "Choose another --host: 127.0.0.1, or an address of this machine",
     errno.EACCES: "Choose a --port of 1024 or more",
@@ -122,11 +128,16 @@ class _Server(uvicorn.Server):
     """A server that starts the application's shutdown before it waits for open requests."""
 
     def __init__(
-        self, config: uvicorn.Config, service: Service, on_start: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        on_start: Callable[[], None],
+        on_stop: Callable[[float], None],
     ) -> None:
         super().__init__(config)
         self._service = service
         self._on_start = on_start
+        self._on_stop = on_stop
         self._drained_at = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -147,6 +158,7 @@ class _Server(uvicorn.Server):
         drains = sig == signal.SIGTERM and not self.should_exit
         seconds = self._service.library.settings.drain_seconds if drains else 0.0
         self._drained_at = time.monotonic() + seconds
+        self._on_stop(seconds + _STOP_SECONDS)
         self._service.draining.set()
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
@@ -163,7 +175,7 @@ class _Server(uvicorn.Server):
 def run_server(settings: Settings, announce: Announce, sign_in: SignInCode | None = None) -> None:
     """Serve until a signal; call `announce` when requests are accepted. `sign_in` signs in once."""
     if settings.workers == 1:
-        _run_in_event_loop(serve(settings, announce, sign_in=sign_in))
+        _run_in_event_loop(serve(settings, announce, sign_in=sign_in, on_stop=end_process_in))
     else:
         _run_workers(settings, announce)
 
@@ -208,7 +220,9 @@ def serve_worker(
     listener: socket.socket, on_start: Callable[[], None], settings: Settings, role: ProcessRole
 ) -> None:
     """Serve in one of several processes."""
-    _run_in_event_loop(serve(settings, lambda _: on_start(), listener, role))
+    _run_in_event_loop(
+        serve(settings, lambda _: on_start(), listener, role, on_stop=end_process_in)
+    )
 
 
 def _divide_limits(settings: Settings) -> Settings:
@@ -234,10 +248,12 @@ async def serve(
     listener: socket.socket | None = None,
     role: ProcessRole = ProcessRole(),  # noqa: B008 -- frozen
     sign_in: SignInCode | None = None,
+    on_stop: Callable[[float], None] = lambda _: None,
 ) -> None:
     """Serve within a running event loop; see `run_server`.
 
-    One of several processes gets the socket that it shares with the others.
+    One of several processes gets the socket that it shares with the others. A signal calls
+    `on_stop` with the seconds after which nothing may run any more.
     """
     sys.setswitchinterval(0.001)  # With busy threads, 5 ms tripled the time of requests.
     _raise_file_limit()
@@ -275,7 +291,8 @@ async def serve(
         loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
         stack.callback(loading.cancel)
         gc.freeze()  # What exists now stays: the collector need not look at it again and again.
-        await _Server(config, app.service, lambda: announce(info)).serve(sockets=[listener])
+        server = _Server(config, app.service, lambda: announce(info), on_stop)
+        await server.serve(sockets=[listener])
 
 
 def _raise_file_limit() -> None:

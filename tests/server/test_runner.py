@@ -1,6 +1,7 @@
 """`memrecall serve`: announcement, address checks, signals and shutdown."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -8,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -266,6 +268,47 @@ async def test_draining_server_is_not_ready_and_answers_requests(
             assert (await client.get("/healthz")).status_code == 200
         server.process.send_signal(signal.SIGINT)
         await asyncio.to_thread(server.process.wait, TIMEOUT)
+
+
+# A disk that stops to answer once there is a file `stuck`, in a process that loads this first.
+STUCK_DISK = """
+import pathlib, threading
+from memrecall.server import runner
+from memrecall.store.database.engine import Database
+
+def write(self, *arguments, write=Database._transact_inline):
+    if pathlib.Path("stuck").exists():
+        pathlib.Path("waiting").touch()
+        threading.Event().wait()
+    return write(self, *arguments)
+
+Database._transact_inline = write
+runner._GRACE_SECONDS, runner._STOP_SECONDS = 0.2, 1.0
+"""
+
+
+@pytest.mark.service
+async def test_write_that_never_ends_does_not_hold_a_stopping_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STUCK_DISK)
+    monkeypatch.chdir(tmp_path)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    db = tmp_path / "a.db"
+    with run_server(tmp_path, "--db", db, **WITHOUT_DASHBOARD, PYTHONPATH=path) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT) as client:
+            bodies = [{"messages": [make_message(number)]} for number in range(2)]
+            answer = await client.post("/v1/users/ann/messages", json=bodies[0])
+            assert answer.json()["stored"] == 1
+            (tmp_path / "stuck").touch()
+            sending = asyncio.create_task(client.post("/v1/users/ann/messages", json=bodies[1]))
+            await wait_until((tmp_path / "waiting").exists)
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(server.process.wait, TIMEOUT)
+            with contextlib.suppress(httpx.TransportError):
+                check_error(await sending, 503, "UNAVAILABLE")
+    async with await Store.open(str(db)) as store:
+        assert (await store.count("ann"))["messages"] == 1
 
 
 async def test_request_that_outlasts_the_grace_period_gets_a_503(
