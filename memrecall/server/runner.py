@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import math
 import os
@@ -13,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from importlib import import_module
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
@@ -29,6 +27,7 @@ from memrecall.memory import Library, client_of
 from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
+from memrecall.server.preload import preload
 from memrecall.server.supervisor import (
     ProcessRole,
     ServiceProcess,
@@ -37,7 +36,6 @@ from memrecall.server.supervisor import (
 )
 from memrecall.settings import Settings
 from memrecall.telemetry import export_spans
-from memrecall.text.keywords import extract_keywords
 from memrecall.workers import worker_processes
 
 log = logging.getLogger("memrecall.server")
@@ -288,9 +286,8 @@ async def serve(
             running = app.service.counters.running(with_levels=role.is_first)
             await stack.enter_async_context(running)
         await stack.enter_async_context(_dashboard_running(has_dashboard))
-        loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
-        stack.callback(loading.cancel)
-        gc.freeze()  # What exists now stays: the collector need not look at it again and again.
+        app.service.loading = asyncio.create_task(preload(library.embedder))
+        stack.callback(app.service.loading.cancel)
         server = _Server(config, app.service, lambda: announce(info), on_stop)
         await server.serve(sockets=[listener])
 
@@ -319,12 +316,6 @@ async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
     await library.vectors.prepare()  # fail now if another embedder made the vectors
     await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
     return await _describe(library, listener, is_open=not has_keys)
-
-
-def _load_libraries() -> None:
-    """Load what the first requests would otherwise load in the event loop."""
-    import_module("memrecall.model.client")
-    extract_keywords("tea 茶")  # reads the Chinese dictionaries
 
 
 def _dashboard_running(has_dashboard: bool) -> contextlib.AbstractAsyncContextManager[None]:

@@ -258,7 +258,7 @@ async def test_draining_server_is_not_ready_and_answers_requests(
             server.process.send_signal(signal.SIGTERM)
 
             async def is_draining() -> bool:
-                return (await client.get("/readyz")).status_code == 503
+                return "shutting down" in (await client.get("/readyz")).text
 
             await wait_until(is_draining)
             body = {"messages": [make_message(1)]}
@@ -309,6 +309,61 @@ async def test_write_that_never_ends_does_not_hold_a_stopping_process(
                 check_error(await sending, 503, "UNAVAILABLE")
     async with await Store.open(str(db)) as store:
         assert (await store.count("ann"))["messages"] == 1
+
+
+async def test_server_is_not_ready_while_it_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = asyncio.Event()
+    monkeypatch.setattr("memrecall.server.runner.preload", lambda _: loaded.wait())
+    async with (
+        run_in_process(tmp_path) as listening,
+        httpx.AsyncClient(base_url=listening.url, timeout=TIMEOUT) as client,
+    ):
+        error = check_error(await client.get("/readyz"), 503, "UNAVAILABLE")
+        assert error["message"] == "not ready: loading"
+        assert (await client.get("/healthz")).status_code == 200
+        assert 'memrecall_state{state="unavailable"} 1.0' in (await client.get("/metrics")).text
+        loaded.set()
+        await wait_until(lambda: is_ready(client))
+
+
+async def is_ready(client: httpx.AsyncClient) -> bool:
+    return (await client.get("/readyz")).is_success
+
+
+# Prints what the first recall imports and reads once everything is loaded.
+FIRST_RECALL = """
+import asyncio, pathlib, sys
+from memrecall.server.preload import preload
+from tests.server.http_service import CHAT, open_library, serve_in_process, write_messages
+
+async def main(folder):
+    async with open_library(folder + "/a.db", pathlib.Path(folder), embedder="local") as library:
+        async with serve_in_process(library) as service:
+            ann = await service.client_with_key("ann")
+            await preload(library.embedder)
+            await write_messages(ann, "ann", *CHAT)
+            modules, seen = set(sys.modules), []
+            sys.addaudithook(lambda event, given: event == "open" and seen.append(str(given[0])))
+            answer = await ann.post("/v1/users/ann/recall", json={"query": "my sister?"})
+            answer.raise_for_status()
+            files = [path for path in seen if path.endswith(".npz") and folder not in path]
+            print([*set(sys.modules) - modules, *files])
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.service
+def test_first_recall_loads_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FIRST_RECALL, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(
+        command, cwd=root, env=make_environment(tmp_path), capture_output=True, text=True,
+        timeout=TIMEOUT, check=False,
+    )  # fmt: skip
+    assert ended.stdout == "[]\n", ended.stderr
 
 
 async def test_request_that_outlasts_the_grace_period_gets_a_503(
@@ -469,6 +524,7 @@ async def test_read_only_server_searches_a_backup_and_refuses_writes(tmp_path: P
                 answer = await client.request(method, path, json=body)
                 check_error(answer, 403, "PERMISSION_DENIED")
                 assert answer.json()["error"]["message"] == "this service is read-only"
+            await wait_until(lambda: is_ready(client))
             assert (await client.get("/readyz")).json()["reason"] == "read-only setting"
         assert server.stop() == 0
     assert os.listdir(folder) == ["backup.db"]

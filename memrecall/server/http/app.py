@@ -75,6 +75,10 @@ _JOB_SECONDS = 20.0
 _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
 
+_LOADING = Problem(
+    "UNAVAILABLE", "not ready: loading", {"reason": "loading"}, headers=RETRY_AFTER
+)
+
 service_routes = APIRouter(tags=["service"])
 _ROUTERS = (
     service_routes,
@@ -262,6 +266,11 @@ def _routes() -> FastAPI:
     return app
 
 
+def build_routes() -> None:
+    """Build what the framework would build when the first request of each route arrives."""
+    _routes().openapi()
+
+
 async def _handle_validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- as registered
     return problem_response(problem_from_validation(error))
@@ -325,6 +334,8 @@ async def readiness(request: Request) -> Response:
     service: Service = request.scope["state"]["service"]
     if service.draining.is_set():
         return problem_response(SHUTTING_DOWN)
+    if service.is_loading:
+        return problem_response(_LOADING)
     outcomes = await service.readiness.outcomes()
     checks = {name: "ok" if is_ready else "failed" for name, is_ready in outcomes.items()}
     if all(outcomes.values()):

@@ -173,15 +173,21 @@ class Service:
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    loading: "asyncio.Task[None] | None" = None  # of what the first recall needs
     readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:
         self.readiness = Readiness(_library_checks(self.library))
 
     @property
+    def is_loading(self) -> bool:
+        """True until the first recall takes no longer than later ones."""
+        return self.loading is not None and not self.loading.done()
+
+    @property
     def state(self) -> str:
         """Whether requests are answered, as of the last checks and the last write."""
-        if self.draining.is_set() or self.readiness.has_failed:
+        if self.is_loading or self.draining.is_set() or self.readiness.has_failed:
             return "unavailable"
         return "read-only" if self.library.store.database.write_problem else "ready"
 
