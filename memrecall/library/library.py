@@ -300,14 +300,22 @@ class Library:
         if self.store.file is not None:
             facts["bytes_on_disk"] = self.store.bytes_on_disk()
         facts["schema_version"] = await self.store.schema_version()
-        model = self.store.facts.embedding_model or (self.embedder and self.embedder.model)
-        facts["embedding_model"] = model or ""
-        if model:
-            # The database's model counts, not the one that is configured here.
-            missing = await self.store.vectors(model).count_pending(user_id)
+        facts["embedding_model"] = self._model_of_vectors
+        if self._model_of_vectors:
+            missing = await self.count_unembedded(user_id)
             facts["not_embedded"] = missing
             facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
         return facts
+
+    @property
+    def _model_of_vectors(self) -> str:
+        # The database's model counts, not the one that is configured here.
+        return self.store.facts.embedding_model or (self.embedder.model if self.embedder else "")
+
+    async def count_unembedded(self, user_id: str | None = None) -> int:
+        """Return how many rows of one user or all wait for vectors; 0 without an embedder."""
+        model = self._model_of_vectors
+        return await self.store.vectors(model).count_pending(user_id) if model else 0
 
     async def erase_user(self, user_id: str) -> ErasureReport:
         """Delete every row of a user, and what was derived from them."""

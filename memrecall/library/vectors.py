@@ -100,6 +100,12 @@ class VectorWriter:
         """About how many rows wait for their vectors, as far as this process knows."""
         return sum(self._waiting.values()) + sum(self._current.values()) + self._entries
 
+    @property
+    def backlogs(self) -> tuple[int, int]:
+        """The backlog, and that of the user with the most of it."""
+        by_user = Counter(self._waiting) + Counter(self._current)
+        return self.backlog, max(by_user.values(), default=0)
+
     async def prepare(self) -> None:
         """Claim the database for this model; reject vectors of another one before any write."""
         if self._embedder is not None and not self._claimed:

@@ -14,6 +14,7 @@ from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchPage, SearchRequest
+from memrecall.server.metrics import Metrics
 from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store
 from memrecall.store.vectors import KnowledgeVectors
@@ -112,6 +113,13 @@ async def test_small_job_is_embedded_before_a_large_one(
     await library.add_messages(BEN, make_messages(3, "ben"))
     await library.add_messages(CY, make_messages(300, "y" * 400))
     await library.add_messages(ANN, make_messages(1, "ann's last"))
+    assert library.vectors.backlogs == (904, 601)
+    counts = [(await library.stats(user))["not_embedded"] for user in ("ann", "ben", None)]
+    assert counts == [601, 3, 904]
+    metrics = Metrics(lambda: 0.0, lambda: library.vectors.backlogs)
+    metrics.measure("ready")
+    assert b"memrecall_rows_to_embed 904.0" in metrics.render()
+    assert b"memrecall_rows_to_embed_largest 601.0" in metrics.render()
     embedder.gate.set()
     await library.vectors.settle()
     assert {"ben 0", "ben 1", "ben 2"} < set(embedder.calls[1])

@@ -132,7 +132,7 @@ def create_app(
     settings = library.settings
     is_counting = (dashboard or stores_usage) and not settings.read_only
     counters = CounterBuffer(library.store.counters, _COUNTER_DAYS) if is_counting else None
-    metrics = Metrics(library.cache.nbytes, lambda: library.vectors.backlog, counters)
+    metrics = Metrics(library.cache.nbytes, lambda: library.vectors.backlogs, counters)
     limiter = RecallLimiter(
         metrics,
         max_running=settings.recalls_per_key,
