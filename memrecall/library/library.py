@@ -52,7 +52,7 @@ from memrecall.store import (
 from memrecall.store.graph_rows import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages.records import write_messages
-from memrecall.store.transfer import export_user, import_user, to_record
+from memrecall.store.transfer import ImportCounts, export_user, import_user, to_record
 from memrecall.types import NewMemory, NewMessage, Origin
 
 _CLOSE_SECONDS = 20.0  # for vectors; rows without them can be embedded later
@@ -272,9 +272,7 @@ class Library:
             for row in await self.graphs.reader(user_id).read(table, {}):
                 yield to_record(table, {"user_id": user_id, **row})
 
-    async def import_user(
-        self, user_id: str, records: Iterable[Mapping[str, Any]]
-    ) -> dict[str, int]:
+    async def import_user(self, user_id: str, records: Iterable[Mapping[str, Any]]) -> ImportCounts:
         """Store what `export_user` yielded and return the counts by table."""
         elsewhere = () if self.graphs.is_in_store else GRAPH_TABLES
         graph_rows: dict[str, list[dict[str, Any]]] = {table: [] for table in elsewhere}

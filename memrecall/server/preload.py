@@ -21,12 +21,15 @@ from memrecall.types import NewMessage, Role
 log = logging.getLogger("memrecall.server")
 
 _USER = "sample"
-_SAMPLE = {"My sister lives in Lisbon": "Where does my sister live?", "我姐姐住在里斯本": "姐姐住在哪里？"}
+_SAMPLE = {
+    "My sister lives in Lisbon": "Where does my sister live?",
+    "我姐姐住在里斯本": "姐姐住在哪里？",
+}
 
 
 async def preload(embedder: Embedder | None) -> None:
     """Load what a recall needs, by recalls from a small database of its own."""
-    is_local = isinstance(embedder, ThreadedEmbedder)  # A client of a server stays in its event loop.
+    is_local = isinstance(embedder, ThreadedEmbedder)  # Clients of servers stay in their loop.
     await asyncio.to_thread(_load, embedder if is_local else HashEmbedder())
     gc.freeze()  # What exists now stays: the collector need not look at it again and again.
 

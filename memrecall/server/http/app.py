@@ -75,9 +75,7 @@ _JOB_SECONDS = 20.0
 _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
 
-_LOADING = Problem(
-    "UNAVAILABLE", "not ready: loading", {"reason": "loading"}, headers=RETRY_AFTER
-)
+_LOADING = Problem("UNAVAILABLE", "not ready: loading", {"reason": "loading"}, headers=RETRY_AFTER)
 
 service_routes = APIRouter(tags=["service"])
 _ROUTERS = (
