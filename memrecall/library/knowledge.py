@@ -5,22 +5,19 @@ unrelated. So a result must also share significant words with the query, or be c
 unrelated texts are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from memrecall.embedding import Embedder
 from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import Hit, SearchPage, SearchRequest
-from memrecall.store import KnowledgeEntry, NewKnowledge, Store
+from memrecall.store import KnowledgeEntry, NewKnowledge
 from memrecall.store.knowledge import Knowledge
-from memrecall.store.vectors import KnowledgeVectors
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.tokens import BREAK, analyze
 
 LONGEST_ENTRY = 100_000  # characters
-_BATCH = 256
 _MIN_COVERAGE = 0.5  # of the weight of the query's words; less is a common word or two
 _MIN_COVERAGE_ALONE = 0.15  # the same without an embedder
 _MIN_COSINE = 0.14  # also where unrelated texts are all equally far from the query
@@ -108,14 +105,3 @@ class KnowledgeBase(Knowledge):
         ]
         best = max((hit.probability or 0.0 for hit in hits), default=0.0)
         return [hit for hit in hits if (hit.probability or 0.0) >= _MIN_SHARE * best]
-
-
-async def embed_knowledge(store: Store, embedder: Embedder, progress: Callable[[int], None]) -> int:
-    """Embed every agent's entries that have no vector of this model; return how many."""
-    vectors, total = KnowledgeVectors(store.database, embedder.model), 0
-    while pending := await vectors.pending(_BATCH):
-        matrix = await embedder.embed([item.text for item in pending])
-        await vectors.write(pending, matrix)
-        total += len(pending)
-        progress(len(pending))
-    return total

@@ -218,6 +218,9 @@ class VectorWriter:
                     progress(len(part.rows))
                     has_more = part.has_more
             after = page.next_after
+        while count := await self._embed_entries(self._embedder, _PIECE_SECONDS):
+            total += count
+            progress(count)
         return total
 
     def _is_expected(self, user_id: str) -> bool:

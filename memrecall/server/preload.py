@@ -2,15 +2,15 @@
 
 import asyncio
 import gc
-import logging
+from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.embedders import HashEmbedder, ThreadedEmbedder
+from memrecall.embedding.base import ThreadedEmbedder
+from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import MemrecallError
-from memrecall.memory import AsyncMemory, Library, recall
+from memrecall.memory import Library, recall
 from memrecall.scope import Scope
 from memrecall.server.http.app import build_routes
 from memrecall.settings import Settings
@@ -18,19 +18,14 @@ from memrecall.store import Store
 from memrecall.text.keywords import extract_keywords
 from memrecall.types import NewMessage, Role
 
-log = logging.getLogger("memrecall.server")
-
-_USER = "sample"
-_SAMPLE = {
-    "My sister lives in Lisbon": "Where does my sister live?",
-    "我姐姐住在里斯本": "姐姐住在哪里？",
-}
+_USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯本")
 
 
 async def preload(embedder: Embedder | None) -> None:
     """Load what a recall needs, by recalls from a small database of its own."""
-    is_local = isinstance(embedder, ThreadedEmbedder)  # Clients of servers stay in their loop.
-    await asyncio.to_thread(_load, embedder if is_local else HashEmbedder())
+    if not isinstance(embedder, ThreadedEmbedder):  # The client of a server stays in its loop.
+        embedder = HashEmbedder()
+    await asyncio.to_thread(_load, embedder)
     gc.freeze()  # What exists now stays: the collector need not look at it again and again.
 
 
@@ -38,21 +33,18 @@ def _load(embedder: Embedder) -> None:
     import_module("memrecall.model.client")
     extract_keywords("tea 茶")  # reads the Chinese dictionaries
     build_routes()
-    try:
-        with TemporaryDirectory(prefix="memrecall-") as folder:
-            asyncio.run(_recall_sample(embedder, Path(folder)))
-    except (OSError, MemrecallError) as error:  # The first recall takes longer then.
-        log.warning("not preloaded", extra={"fields": {"error": type(error).__name__}})
+    # Without a temporary folder or an embedder, the first recall takes longer.
+    with suppress(OSError, MemrecallError), TemporaryDirectory(prefix="memrecall-") as folder:
+        asyncio.run(_recall_sample(embedder, folder))
 
 
-async def _recall_sample(embedder: Embedder, folder: Path) -> None:
-    settings = Settings(db=str(folder / "sample.db"), cache_dir=str(folder))
+async def _recall_sample(embedder: Embedder, folder: str) -> None:
+    settings = Settings(db=f"{folder}/sample.db", cache_dir=folder)
     async with await Store.open(settings.db, durability="normal") as store:
         library = Library(store, embedder, settings)
         said = [NewMessage(role=Role.USER, content=text) for text in _SAMPLE]
         await library.add_messages(Scope(_USER), said)
         await library.vectors.settle()
-        for question in _SAMPLE.values():
-            await recall(question, user_id=_USER, library=library)
-            await AsyncMemory(library=library, user_id=_USER).search(question)
+        for text in _SAMPLE:
+            await recall(f"{text}?", user_id=_USER, library=library)
         await library.vectors.close(0.0)

@@ -77,14 +77,6 @@ class NewKnowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredVector:
-    """A vector in its stored form, and the model that made it."""
-
-    model: str
-    packed: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class KnowledgeSnapshot:
     """All entries of an agent at one moment, and the number of their last change."""
 

@@ -59,7 +59,6 @@ _ERASABLE = (
     ("memories", "memory", "memory_key"),
     ("revisions", "memory", "memory_key"),
 )
-_REPORTED = _ERASABLE[:2]
 _PROFILE = {"user_name", "user_type", "profile", "time_zone"}
 _INTEGER_BITS = ((SmallInteger, 15), (BigInteger, 63), (Integer, 31))
 _PYTHON_TYPES = ((Boolean, bool), (Integer, int), (String, str))
@@ -209,10 +208,10 @@ async def _import(
     for table in _TABLES[1:]:
         if table is messages:  # sessions and tombstones are stored by now
             await _require_sessions(connection, user_id, rows)
-            count = _count_rows(rows)
+            count = len(rows["messages"]) + len(rows["memories"])
             await _drop_erased(connection, user_id, rows)
-            statuses[WriteStatus.ERASED] = count - _count_rows(rows)
-            statuses += await _compare_stored(connection, user_id, rows)
+            statuses = await _compare_stored(connection, user_id, rows)
+            statuses[WriteStatus.ERASED] = count - statuses.total()
         for row in rows[table.name] if "change_no" in table.c else ():
             row["change_no"] = locks.next_change(user_id)
         # One statement needs the same columns in all its rows.
@@ -228,11 +227,7 @@ async def _import(
         names = row.keys() - {"user_id"} if is_new else row.keys() & _PROFILE
         statement = update(users).where(users.c.user_id == user_id)
         await connection.execute(statement.values({name: row[name] for name in names}))
-    return statuses
-
-
-def _count_rows(rows: Mapping[str, list[ExportedRow]]) -> int:
-    return sum(len(rows[name]) for name, *_ in _REPORTED)
+    return +statuses  # without those that are 0
 
 
 async def _compare_stored(
@@ -240,7 +235,7 @@ async def _compare_stored(
 ) -> Counter[WriteStatus]:
     """Count the messages and memories that are new, stored already, or stored otherwise."""
     statuses: Counter[WriteStatus] = Counter()
-    for name, _, key in _REPORTED:
+    for name, _, key in _ERASABLE[:2]:
         table = _BY_NAME[name]
         for batch in split(rows[name], _BATCH):
             found = select(table.c[key], table.c.content).where(

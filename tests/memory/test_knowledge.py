@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memrecall.errors import Disabled, EmbedderFailed, InvalidArgument, NotFound, StorageBusy
-from memrecall.library.knowledge import KnowledgeBase, embed_knowledge
+from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings
@@ -247,7 +247,7 @@ class TestVectors:
 
         await library.vectors.settle()
         progress: list[int] = []
-        count = await embed_knowledge(store, library.embedder, progress.append)
+        count = await library.vectors.embed_all(progress.append)
         assert (count, progress) == (0, [])
 
     async def test_stale_vector_is_not_used(self, library: Library) -> None:
