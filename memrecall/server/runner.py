@@ -25,9 +25,8 @@ from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
-from memrecall.server.http.app import Application, create_app
-from memrecall.server.http.context import Service
-from memrecall.server.preload import preload
+from memrecall.server.http.app import Application, build_routes, create_app
+from memrecall.server.http.context import Service, preload
 from memrecall.server.supervisor import (
     ProcessRole,
     ServiceProcess,
@@ -286,7 +285,7 @@ async def serve(
             running = app.service.counters.running(with_levels=role.is_first)
             await stack.enter_async_context(running)
         await stack.enter_async_context(_dashboard_running(has_dashboard))
-        app.service.loading = asyncio.create_task(preload(library.embedder))
+        app.service.loading = asyncio.create_task(preload(library.embedder, build_routes))
         stack.callback(app.service.loading.cancel)
         server = _Server(config, app.service, lambda: announce(info), on_stop)
         await server.serve(sockets=[listener])

@@ -315,7 +315,7 @@ async def test_server_is_not_ready_while_it_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = asyncio.Event()
-    monkeypatch.setattr("memrecall.server.runner.preload", lambda _: loaded.wait())
+    monkeypatch.setattr("memrecall.server.runner.preload", lambda *_: loaded.wait())
     async with (
         run_in_process(tmp_path) as listening,
         httpx.AsyncClient(base_url=listening.url, timeout=TIMEOUT) as client,
@@ -335,14 +335,15 @@ async def is_ready(client: httpx.AsyncClient) -> bool:
 # Prints what the first recall imports and reads once everything is loaded.
 FIRST_RECALL = """
 import asyncio, pathlib, sys
-from memrecall.server.preload import preload
+from memrecall.server.http.app import build_routes
+from memrecall.server.http.context import preload
 from tests.server.http_service import CHAT, open_library, serve_in_process, write_messages
 
 async def main(folder):
     async with open_library(folder + "/a.db", pathlib.Path(folder), embedder="local") as library:
         async with serve_in_process(library) as service:
             ann = await service.client_with_key("ann")
-            await preload(library.embedder)
+            await preload(library.embedder, build_routes)
             await write_messages(ann, "ann", *CHAT)
             modules, seen = set(sys.modules), []
             sys.addaudithook(lambda event, given: event == "open" and seen.append(str(given[0])))
