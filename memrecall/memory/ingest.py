@@ -36,9 +36,9 @@ from memrecall.extraction.rules.conversation import refers_back
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.graph import write_relations
-from memrecall.memory.jobs import Processes, run_process
+from memrecall.memory.jobs import Jobs, Processes, run_process
 from memrecall.memory.records import StoredMessages, outcome_item, to_utterance, to_utterances
-from memrecall.memory.short_term import SessionSummaries
+from memrecall.memory.summaries import SummaryWriter
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import PlanOutcome, PlanStep
@@ -81,10 +81,17 @@ class Addition:
 class Ingestor:
     """Stores messages and derives memories, relations and summaries from them."""
 
-    def __init__(self, library: Library, extractor: Extractor, processes: Processes) -> None:
+    def __init__(
+        self,
+        library: Library,
+        extractor: Extractor,
+        processes: Processes,
+        jobs: Jobs | None = None,
+    ) -> None:
         self._library = library
         self._extractor = extractor
         self._processes = processes
+        self.summaries = SummaryWriter(library.store, extractor, jobs or Jobs())
         # One decision per user at a time, because they build on each other. Those of other
         # processes are noticed when a plan is applied.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -127,8 +134,7 @@ class Ingestor:
             if graph := await _report_failure("relations", extracted, problems):
                 relations = graph["relations"]
                 problems += graph["problems"]
-            summaries = SessionSummaries(self._library.store, scope, self._extractor)
-            await _report_failure("summaries", summaries.update(), problems)
+            self.summaries.expect(scope)
         result = AddResult(
             results=results,
             **stored.receipt(),

@@ -324,7 +324,7 @@ class JobState(BaseModel):
     """A background job."""
 
     job_id: str
-    state: Literal["running", "done", "failed"]
+    state: Literal["running", "waiting", "done", "failed"]
 
 
 class Added(BaseModel):
@@ -339,12 +339,6 @@ class Added(BaseModel):
     relations: list[ToldRelation]
     problems: list[str]
     job: JobState | None
-
-
-class Job(JobState):
-    """The state of a background job, and its result when it is done."""
-
-    result: Added | None
 
 
 class Changed(BaseModel):
