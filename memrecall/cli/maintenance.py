@@ -139,10 +139,10 @@ def scan_command(
     --apply redacts and tags them in messages, memories, their history and all that is made of them.
     """
     from memrecall.library.maintenance import scan
-    from memrecall.store.privacy import count_rows
+    from memrecall.store.privacy import count_scanned
 
     async def run(library: Any) -> dict[str, Any]:
-        rows = await count_rows(library.store.database)
+        rows = await count_scanned(library.store.database)
         with output.show_progress("scanning", rows, unit="rows") as advance:
             return dict((await scan(library, advance, apply=apply)).as_dict())
 

@@ -114,7 +114,7 @@ class ScanReport:
         return {**counts, "kinds": dict(kinds), "users": owners}
 
 
-async def count_rows(database: Database) -> int:
+async def count_scanned(database: Database) -> int:
     """Return how many rows a scan reads."""
     total = 0
     async with database.autocommit() as connection:
