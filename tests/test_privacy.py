@@ -12,7 +12,6 @@ from memrecall.importers.records import ReadOptions
 from memrecall.integrations.hooks.bindings import read_binding
 from memrecall.integrations.hooks.database import store_event
 from memrecall.integrations.hooks.events import read_event
-from memrecall.library.maintenance import scan
 from memrecall.memory import AsyncMemory, Importer, Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.mcp.server import make_context
@@ -50,7 +49,7 @@ async def require_protected(library: Library, user: str = "ann") -> None:
     assert "[redacted: token]" in everything
     for stored in (await library.store.timeline(Scope(user)).page()).items:
         if "[redacted" in stored.content:
-            assert stored.metadata["privacy"]["redacted"] == ["token"]
+            assert stored.metadata["sensitive_data"]["redacted"] == ["token"]
 
 
 async def test_message_is_stored_and_compared_redacted(store: Store) -> None:
@@ -60,7 +59,7 @@ async def test_message_is_stored_and_compared_redacted(store: Store) -> None:
     assert (*first.statuses, *again.statuses) == ("new", "same", "same")
     assert first.redacted == (("token",),)
     stored = await timeline.get("m1")
-    assert (stored.content, stored.metadata) == (STORED, {"privacy": LABELS})
+    assert (stored.content, stored.metadata) == (STORED, {"sensitive_data": LABELS})
     with pytest.raises(Conflict):
         await timeline.add([message("another text")])
 
@@ -72,7 +71,7 @@ async def test_memory_and_its_changes_are_stored_redacted(store: Store) -> None:
         assert (await memories.add([new], origin=Origin.USER)).statuses == (status,)
     await store.changes(ANN).update("k", {"content": f"new: {TEXT}"}, actor="x", reason=SECRET)
     record = await memories.get("k")
-    assert (record.content, record.metadata["privacy"]) == (f"new: {STORED}", LABELS)
+    assert (record.content, record.metadata["sensitive_data"]) == (f"new: {STORED}", LABELS)
     assert SECRET not in await dump(store.database)
 
 
@@ -83,7 +82,7 @@ async def test_other_policies_keep_the_text(location: str, privacy: str, kept: A
     async with await Store.open(location, privacy=privacy) as store:
         assert (await store.timeline(ANN).add([message()])).redacted == ((),)
         stored = await store.timeline(ANN).get("m1")
-    assert (stored.content, stored.metadata.get("privacy", {})) == (TEXT, kept)
+    assert (stored.content, stored.metadata.get("sensitive_data", {})) == (TEXT, kept)
 
 
 async def test_python_extracts_contacts_but_no_secrets(library: Library) -> None:
@@ -117,7 +116,10 @@ async def test_chat_stores_question_and_answer_redacted(sqlite_library: Library)
     chat = SingleChat(sqlite_library, ANN, ScriptedClient([say(f"Your token is {SECRET}")]))
     await chat.answer(TEXT, message_id="m1")
     stored = (await sqlite_library.store.timeline(ANN).page()).items
-    assert [each.metadata["privacy"]["redacted"] for each in stored] == [["token"], ["token"]]
+    assert [each.metadata["sensitive_data"]["redacted"] for each in stored] == [
+        ["token"],
+        ["token"],
+    ]
     await require_protected(sqlite_library)
 
 
@@ -129,9 +131,9 @@ async def test_json_rpc_and_mcp_store_redacted(sqlite_library: Library) -> None:
         await call_method(client, "memory_update", [entry["id"], f"2 {TEXT}"])
     remembered = await call(make_context(library, ANN), "remember", content=TEXT)
     record = await library.store.memories(ANN).get(remembered["memory_key"])
-    assert (record.content, record.metadata["privacy"]) == (STORED, LABELS)
+    assert (record.content, record.metadata["sensitive_data"]) == (STORED, LABELS)
     (known,) = await library.store.knowledge(ANN).page()
-    assert (known.content, known.metadata["privacy"]) == (f"2 {STORED}", LABELS)
+    assert (known.content, known.metadata["sensitive_data"]) == (f"2 {STORED}", LABELS)
     await require_protected(library)
 
 
@@ -157,30 +159,24 @@ async def test_hooks_without_masking_store_redacted(library: Library, tmp_path: 
     await require_protected(library)
 
 
-async def fill_without_policy(location: str) -> None:
-    """Store secrets in everything that a scan reads."""
+async def test_scan_reports_and_redacts_what_is_stored(
+    library_settings: Settings, location: str
+) -> None:
     async with await Store.open(location, privacy="off") as store:
         await store.timeline(ANN).add([message(), message("no secrets here", "m2")])
-        await store.memories(ANN).add(
-            [NewMemory(memory_key="k", content=TEXT, metadata={"a": SECRET})], origin=Origin.USER
-        )
+        new = NewMemory(memory_key="k", content=TEXT, metadata={"a": SECRET})
+        await store.memories(ANN).add([new], origin=Origin.USER)
         await store.changes(ANN).update("k", {"content": f"2 {TEXT}"}, actor="x", reason=TEXT)
         await store.session_state(ANN).save({"text": TEXT})
         everyone = Scope("x", permissions=frozenset(Permission))
         await store.knowledge(everyone).add(NewKnowledge(TEXT, key="kb-1"))
-
-
-async def test_scan_reports_and_redacts_what_is_stored(
-    library_settings: Settings, location: str
-) -> None:
-    await fill_without_policy(location)
     async with await Library.open(library_settings) as library:
         database, steps = library.store.database, list[int]()
         memory = AsyncMemory(library=library, user_id="ann")
         await library.vectors.embed_all(lambda _: None)
         assert (await memory.search(SECRET))["results"]
         before = await dump(database)
-        report = (await scan(library, steps.append)).as_dict()
+        report = await library.scan(steps.append)
         assert await dump(database) == before
         assert sum(steps) == report["rows"]
         assert (report["users"]["default"], SECRET in str(report)) == (
@@ -188,7 +184,7 @@ async def test_scan_reports_and_redacts_what_is_stored(
             False,
         )
         assert report["kinds"]["token"] == report["users"]["ann"]["token"] + 1
-        applied = (await scan(library, steps.append, apply=True)).as_dict()
+        applied = await library.scan(steps.append, apply=True)
         assert (applied["kinds"], applied["changed"]) == (report["kinds"], report["changed"])
         await require_protected(library)
         tables = await read_tables(database, "vectors", "audit_log", "revisions")
@@ -198,7 +194,7 @@ async def test_scan_reports_and_redacts_what_is_stored(
         assert not any(SECRET in str(item) for item in (await memory.search(SECRET))["results"])
         assert (await memory.search("redacted token"))["results"][0]["id"] in ("m1", "k")
         assert (await library.add_messages(ANN, [message()])).statuses == ("same",)
-        assert (await scan(library, steps.append, apply=True)).changed == 0
+        assert (await library.scan(apply=True))["changed"] == 0
 
 
 async def test_reads_by_an_admin_are_in_the_audit_log(sqlite_library: Library) -> None:

@@ -138,15 +138,8 @@ def scan_command(
 
     --apply redacts and tags them in messages, memories, their history and all that is made of them.
     """
-    from memrecall.library.maintenance import scan
-    from memrecall.store.privacy import count_scanned
-
-    async def run(library: Any) -> dict[str, Any]:
-        rows = await count_scanned(library.store.database)
-        with output.show_progress("scanning", rows, unit="rows") as advance:
-            return dict((await scan(library, advance, apply=apply)).as_dict())
-
-    result = shared.with_library(run)
+    is_shown = output.console(errors=True).is_terminal
+    result = shared.with_library(lambda library: library.scan(is_shown, apply=apply))
     lines = [
         f"{output.escape(user)}  " + ", ".join(f"{kind} {n:,}" for kind, n in kinds.items())
         for user, kinds in result["users"].items()

@@ -20,7 +20,6 @@ from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.search import IndexCache
 from memrecall.settings import OPENAI, LoadedSettings, Settings, check_url, load_settings
 from memrecall.store.database.integrity import find_risks
-from memrecall.store.privacy import ScanReport, scan_rows
 from memrecall.store.texts import rebuild_search_text
 from memrecall.text import TEXT_VERSION
 
@@ -312,19 +311,6 @@ async def _check_json(client: protocol.ChatCompletionClient) -> list[Finding]:
 
 def _make_question(more: str = "") -> list[protocol.LLMMessage]:
     return [protocol.UserMessage(content=f"What is 2 plus 3? {more}".strip(), source="user")]
-
-
-async def scan(library: Library, advance: Advance, *, apply: bool = False) -> ScanReport:
-    """Report secrets and personal data that are stored already.
-
-    With `apply`, do what the database's policy says, and drop what was made from the old texts.
-    """
-    report = ScanReport()
-    async for count, changed_user in scan_rows(library.store.database, report, apply=apply):
-        advance(count)
-        if changed_user is not None:
-            await library.forget_derived(changed_user)
-    return report
 
 
 class Reindexer:

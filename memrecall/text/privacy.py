@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from memrecall.errors import InvalidArgument
 
 Action = Literal["off", "tag", "redact"]
-PRIVACY = "privacy"  # the name in the metadata under which stands what was found
+SENSITIVE_DATA = "sensitive_data"  # the name in the metadata under which stands what was found
 _WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)  # of an identity number's digits
 _LETTER = r"(?=[^\sA-Za-z]{0,200}[A-Za-z])"  # what is to come has one
 _CHECK_DIGITS = "10X98765432"
@@ -45,9 +45,11 @@ class Detector(NamedTuple):
     check: Callable[[str], bool] = bool
 
 
-def _secret(kind: str, pattern: str, hints: str, flags: int = 0) -> Detector:
+def _detector(
+    kind: str, pattern: str, hints: str, flags: int = 0, *, is_secret: bool = True
+) -> Detector:
     # ASCII, because a word of Chinese may stand before a key without a space.
-    return Detector(kind, True, re.compile(pattern, re.ASCII | flags), tuple(hints.split()))
+    return Detector(kind, is_secret, re.compile(pattern, re.ASCII | flags), tuple(hints.split()))
 
 
 def _named(kind: str, names: str, hints: str, *, needs: str = "", word: bool = True) -> Detector:
@@ -62,7 +64,7 @@ def _named(kind: str, names: str, hints: str, *, needs: str = "", word: bool = T
     end = r"(?=[.!?]?(?:[\s\"',;]|[^\0-\x7f]|$))"
     only_word = rf"(?(colon)(?-i:[a-z-]{{12,200}}+|[A-Z-]{{12,200}}+){end}|(?!))"
     either = f"{with_digit}|{only_word}" if word else with_digit
-    return _secret(kind, f"(?P<keep>(?:{names}){link})(?:{either})", hints, re.IGNORECASE)
+    return _detector(kind, f"(?P<keep>(?:{names}){link})(?:{either})", hints, re.IGNORECASE)
 
 
 def _number(kind: str, pattern: str, check: Callable[[str], bool] = bool) -> Detector:
@@ -73,40 +75,35 @@ def _number(kind: str, pattern: str, check: Callable[[str], bool] = bool) -> Det
 # In this order: what an earlier detector redacts, a later one does not see. Repetitions are bounded
 # or begin where nothing before them could, so that the time for a hostile text stays linear.
 DETECTORS = (
-    _secret(
+    _detector(
         "private key",
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:.*?-----END [A-Z ]{0,40}PRIVATE KEY-----|.*)",
         "-----begin",
         re.DOTALL,
     ),
-    _secret(
+    _detector(
         "api key",
         r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{35}|\bLTAI[0-9A-Za-z]{12,30}\b"
         r"|\bAKID[0-9A-Za-z]{13,40}\b|\b[rs]k_(?:live|test)_[0-9A-Za-z]{16,200}"
         r"|(?<![\w-])(?:sk-|mr_[0-9a-f]{16}_)[0-9A-Za-z_-]{20,500}",
         "akia asia aiza ltai akid k_live_ k_test_ sk- mr_",
     ),
-    _secret(
+    _detector(
         "token",
         r"(?<![\w-])(?:gh[pousr]_|github_pat_|glpat-|npm_|pypi-|hf_|xox[abeoprs]-)"
         r"[0-9A-Za-z_-]{20,500}"
         r"|(?<![\w-])eyJ[\w-]{10,2000}\.[\w-]{10,4000}\.[\w-]{5,1000}",
         "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- npm_ pypi- hf_ xox eyj",
     ),
-    _secret(
+    _detector(
         "token",
         r"(?P<keep>\b(?:bearer|basic)\s{1,3})(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{16,4000}",
         "bearer basic",
         re.IGNORECASE,
     ),
-    _secret("password", r"(?P<keep>://[^\s/:@]{1,100}:)[^\s/@]{1,200}(?=@)", "://"),
+    _detector("password", r"(?P<keep>://[^\s/:@]{1,100}:)[^\s/@]{1,200}(?=@)", "://"),
     _named("password", "passw(?:or)?d|passphrase|密码|口令", "passw passphrase 密码 口令"),
-    _named(
-        "api key",
-        "(?:api|access)[ _-]?key|secret[ _-]?key|密钥",
-        "key 密钥",
-        needs=_LETTER,
-    ),
+    _named("api key", "(?:api|access|secret)[ _-]?key|密钥", "key 密钥", needs=_LETTER),
     _named("token", "token(?!s)|secret", "token secret", needs=_LETTER, word=False),
     _number(
         "card number",
@@ -114,23 +111,13 @@ DETECTORS = (
         _is_card,
     ),
     _number("Chinese identity number", r"[1-9]\d{5}(?:19|20)\d{9}[\dXx]", _is_identity_number),
-    Detector(
+    _detector(
         "e-mail",
-        False,
-        re.compile(
-            r"(?<![\w.%+@/-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}"
-            r"(?![\w-]|:[\w/])",
-            re.ASCII,
-        ),
-        ("@",),
+        r"(?<![\w.%+@/-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-]|:[\w/])",
+        "@",
+        is_secret=False,
     ),
-    Detector(
-        "mobile number",
-        False,
-        re.compile(
-            r"(?<![\w.+/#@-])(?:\+?86[ -]?)?1[3-9]\d(?:[ -]?\d{4}){2}(?![\w-]|\.\d)", re.ASCII
-        ),
-    ),
+    _number("mobile number", r"(?:\+?86[ -]?)?1[3-9]\d(?:[ -]?\d{4}){2}"),
     _number(
         "phone number",
         r"\+(?!86[ -]?1[3-9])[1-9]\d{0,2}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d(?:[ .-]?\d){6,12}"
@@ -140,6 +127,7 @@ DETECTORS = (
 )
 _HINTS = [(hint, place) for place, detector in enumerate(DETECTORS) for hint in detector.hints]
 _NUMBERS = {place for place, detector in enumerate(DETECTORS) if not detector.hints}
+_KINDS = tuple(dict.fromkeys(detector.kind for detector in DETECTORS))
 _HAS_NUMBER = re.compile(r"\d[\d ().-]{6,}\d", re.ASCII)  # as every number that is looked for
 
 
@@ -155,14 +143,9 @@ class DetectedKinds:
 
     def label(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Return the metadata with the kinds, and those that they had already."""
-        old = metadata.get(PRIVACY)
-        labels = dict(old) if isinstance(old, Mapping) else {}
-        for name, kinds in (("redacted", self.redacted), ("tagged", self.tagged)):
-            known = labels.get(name)
-            if kinds:
-                known = known if isinstance(known, list) else []
-                labels[name] = list(dict.fromkeys([*known, *kinds]))
-        return {**metadata, PRIVACY: labels}
+        labels = {"redacted": [*self.redacted], "tagged": [*self.tagged]}
+        merged = {n: [*dict.fromkeys([*kinds_in(metadata, n), *labels[n]])] for n in labels}
+        return {**metadata, SENSITIVE_DATA: {n: kinds for n, kinds in merged.items() if kinds}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +232,9 @@ def _replace(detector: Detector, text: str, kinds: dict[str, int], *, keep: bool
     return detector.pattern.sub(mark, text)
 
 
-def kinds_in(metadata: Mapping[str, Any], name: str = "redacted") -> Iterable[str]:
+def kinds_in(metadata: Mapping[str, Any], name: str = "redacted") -> list[str]:
     """Return the kinds that were redacted or tagged in a row, as its metadata says."""
-    labels = metadata.get(PRIVACY)
-    return labels.get(name, ()) if isinstance(labels, Mapping) else ()
+    labels = metadata.get(SENSITIVE_DATA)
+    kinds = labels.get(name) if isinstance(labels, Mapping) else None
+    # A caller's own metadata may have this name.
+    return [kind for kind in _KINDS if kind in kinds] if isinstance(kinds, list) else []
