@@ -258,6 +258,7 @@ class SessionState:
             raise InvalidArgument(
                 f"the state has {size} bytes of JSON", hint=f"Reduce it to {STATE_BYTES}"
             )
+        state = self._database.privacy.protect({"state": state}).get("state", state)
         return await self._database.transact(lambda c: self._save(c, state))
 
     async def latest(self) -> Checkpoint | None:

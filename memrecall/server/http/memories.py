@@ -233,6 +233,7 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
         "messages": report["messages"],
         "stored": report["stored"],
         "statuses": report.get("statuses", []),  # a job of an earlier version has none
+        **({"redacted": report["redacted"]} if "redacted" in report else {}),
         "relations": report.get("relations", []),
         "problems": describe_problems(report.get("problems", ())),
         "job": job,

@@ -329,13 +329,15 @@ class JobState(BaseModel):
 
 class Added(BaseModel):
     """The result of an add. The messages are stored, except for those whose status is `erased`,
-    from which nothing is derived; `problems` lists the stages that failed.
+    from which nothing is derived; `problems` lists the stages that failed, `redacted` the kinds of
+    data that are not stored of each message, if there are any.
     """
 
     results: list[MemoryEvent]
     messages: list[str]
     stored: int
     statuses: list[WriteStatus]
+    redacted: list[list[str]] = []
     relations: list[ToldRelation]
     problems: list[str]
     job: JobState | None
