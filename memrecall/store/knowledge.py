@@ -5,7 +5,7 @@ for each agent alone: one agent's knowledge costs no other anything.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -98,9 +98,15 @@ class Knowledge:
     async def add(self, entry: NewKnowledge, *, must_exist: bool = False) -> str:
         """Store an entry, or rewrite that of its key; needs the permission `knowledge`."""
         self._require_permission()
-        row = {**entry.row(), "model": None, "vector": None}
+        row = {**self.protect(entry).row(), "model": None, "vector": None}
         await self._database.transact(lambda c: self._write(c, row, must_exist))
         return str(row["knowledge_key"])
+
+    def protect(self, entry: NewKnowledge) -> NewKnowledge:
+        """Return what is to be stored of an entry, as the privacy policy of the database says."""
+        fields = {"content": entry.content, "summary": entry.summary, "tags": list(entry.tags)}
+        changed = self._database.privacy.protect({**fields, "metadata": dict(entry.metadata)})
+        return replace(entry, **changed)
 
     async def get(self, key: str) -> KnowledgeEntry:
         """Return one entry; NotFound if the agent has none of that key."""
@@ -165,7 +171,7 @@ class Knowledge:
         now = datetime.now(UTC)
         rows = [
             {
-                **entry.row(),
+                **self.protect(entry).row(),
                 "created_at": entry.created_at or now,
                 "updated_at": entry.updated_at or now,
             }
