@@ -65,6 +65,7 @@ class Tool:
     """
 
     name: str
+    mcp_name: str = ""  # if the name of the specification is too similar to another one
     arguments: type[BaseModel]
     result: type[BaseModel]
     handler: Callable[[Any, Any], Awaitable[BaseModel]]
@@ -79,7 +80,8 @@ class Tool:
 
     def for_interface(self, interface: Interface) -> Tool:
         """Return the tool with the models and texts of an interface, the same object each time."""
-        return _resolve_variant(self, interface) if interface in self.variants else self
+        is_renamed = interface is Interface.MCP and self.mcp_name
+        return _resolve(self, interface) if is_renamed or interface in self.variants else self
 
     def refusal(self, context: ToolContext) -> Disabled | None:
         """Return why a caller may not use the tool, or None."""
@@ -104,7 +106,7 @@ class Tool:
 
     def texts(self, language: Language) -> ToolTexts:
         """Return the texts in a language; they must describe exactly the arguments of the model."""
-        texts = _parse_texts(load_prompt(self.prompt, language)).get(self.name)
+        texts = _parse_texts(load_prompt(self.prompt, language)).get(self.mcp_name or self.name)
         names = [name for name in self.arguments.model_fields if name not in _HIDDEN_ARGUMENTS]
         if texts is None or list(texts.arguments) != names:
             raise InvalidArgument(
@@ -121,6 +123,13 @@ class Tool:
         for name, description in texts.arguments.items():
             schema["properties"][name]["description"] = description
         return schema
+
+    def result_schema(self) -> dict[str, Any]:
+        """Return the fields of the result with their types, as short as a client needs it."""
+        schema = self.result.model_json_schema(mode="serialization")
+        parts = schema.get("$defs", {})
+        fields = {name: _plain_type(f, parts) for name, f in schema["properties"].items()}
+        return {"type": "object", "properties": fields}
 
     def parent_schema(self, language: Language) -> protocol.ToolSchema:
         """Return the schema for the model of a parent agent."""
@@ -148,11 +157,14 @@ class Tool:
 
 
 @cache
-def _resolve_variant(tool: Tool, interface: Interface) -> Tool:
-    variant = tool.variants[interface]
-    return replace(
-        tool, arguments=variant.arguments, result=variant.result, prompt=variant.prompt, variants={}
-    )
+def _resolve(tool: Tool, interface: Interface) -> Tool:
+    changes: dict[str, Any] = {}
+    if interface is Interface.MCP and tool.mcp_name:
+        changes["name"] = tool.mcp_name
+    if variant := tool.variants.get(interface):
+        changes |= {"arguments": variant.arguments, "result": variant.result}
+        changes |= {"prompt": variant.prompt, "variants": {}}
+    return replace(tool, **changes)
 
 
 @cache
@@ -163,6 +175,17 @@ def _parse_texts(text: str) -> dict[str, ToolTexts]:
         name: ToolTexts(_ARGUMENT.sub("", body).strip(), dict(_ARGUMENT.findall(body)))
         for name, body in zip(parts[::2], parts[1::2], strict=True)
     }
+
+
+def _plain_type(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON type of a field, without the fields inside of it."""
+    schema = parts.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    if options := schema.get("anyOf"):
+        return {"type": [_plain_type(option, parts)["type"] for option in options]}
+    plain = {name: schema[name] for name in ("type", "enum") if name in schema}
+    if "items" in schema:
+        plain["items"] = _plain_type(schema["items"], parts)
+    return plain
 
 
 def _shorten(schema: dict[str, Any]) -> dict[str, Any]:

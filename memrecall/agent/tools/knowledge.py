@@ -68,7 +68,7 @@ class EntryMatches(ToolOutput):
 
 
 class EntrySnippet(ToolOutput):
-    """An entry that was found, and the passage that matches; `memory_read` returns the rest."""
+    """An entry that was found, and the passage that matches; `read_knowledge` returns the rest."""
 
     id: str
     summary: str

@@ -1,4 +1,4 @@
-"""Tools that change one user's memories: remember, correct and forget.
+"""Tools on one user's memories: remember, correct, forget and list.
 
 A parent agent and an MCP client see different arguments and results; each tool has one handler.
 Docstrings of models named `…Params` and `…Reply` are part of the JSON schemas of MCP.
@@ -12,14 +12,15 @@ from pydantic import Field, ValidationError
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.search import SearchRequest
-from memrecall.store import PlanOutcome, PlanStep
-from memrecall.text_length import single_line
-from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin
+from memrecall.search import Hit, SearchRequest
+from memrecall.store import MemoryQuery, PlanOutcome, PlanStep
+from memrecall.text_length import single_line, truncate_text
+from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, format_time
 
 MAX_MEMORY_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
-_SIMILAR_SCORE = 0.5
+_MIN_COVERAGE = 0.4  # of the weight of the new memory's words
+_MIN_NEARNESS = 0.2  # of the cosines between what is noise and the same text
 
 MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_TEXT)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -80,13 +81,7 @@ async def remember(
         memory = arguments.new_memory(context.redact)
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
-    request = SearchRequest(
-        memory.content[:MAX_MEMORY_TEXT],
-        limit=_SIMILAR_MEMORIES,
-        kind="memory",
-        threshold=_SIMILAR_SCORE,
-    )
-    page = await context.library.search(context.scope, request)
+    similar_memories = await _find_similar(context, memory.content[:MAX_MEMORY_TEXT])
     outcome, *ended = await context.add_memory(memory)
     if outcome.memory_key is None:
         raise InvalidArgument(outcome.reason)
@@ -101,7 +96,7 @@ async def remember(
     replaced = [key for key in (outcome.previous_key, *(step.memory_key for step in ended)) if key]
     similar = [
         {"memory_key": hit.key, "content": single_line(hit.content, length)}
-        for hit in page.results
+        for hit in similar_memories
         if hit.key not in replaced
     ]
     note = "If one of the similar memories is now wrong, correct or forget it" if similar else ""
@@ -113,6 +108,23 @@ async def remember(
         replaced=replaced,
         truncated=outcome.truncated,
     )
+
+
+async def _find_similar(context: ToolContext, text: str) -> list[Hit]:
+    """Return memories that share significant words with a text, or are close in meaning.
+
+    The ranking compares memories with each other; the best one can still be unrelated.
+    """
+    library = context.library
+    request = SearchRequest(text, limit=_SIMILAR_MEMORIES, kind="memory")
+    page = await library.search(context.scope, request)
+    floor = await library.engine.noise_floor(text, page.searched)
+    min_cosine = floor + _MIN_NEARNESS * (1 - floor)
+    return [
+        hit
+        for hit in page.results
+        if hit.why.coverage >= _MIN_COVERAGE or hit.why.cosine >= min_cosine
+    ]
 
 
 def _describe_claim(outcome: PlanOutcome) -> str:
@@ -131,7 +143,31 @@ class CorrectArguments(ToolInput):
     reason: Reason = ""
 
 
-async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryChange:
+class CorrectParams(StrictInput):
+    """A memory by its key, and what is right instead."""
+
+    reason: ClassVar[str] = "corrected"
+
+    memory_key: str
+    content: MemoryText
+
+    @property
+    def text(self) -> str:
+        """The new content, as a parent agent names it."""
+        return self.content
+
+
+class Corrected(ToolOutput):
+    """The key of the memory that holds now; `done` is false if nothing was replaced."""
+
+    done: bool
+    memory_key: str
+    note: str
+
+
+async def correct(
+    context: ToolContext, arguments: CorrectArguments | CorrectParams
+) -> MemoryChange:
     """Replace a memory; the old one stays readable in the history."""
     old = await context.library.store.memories(context.scope).get(arguments.memory_key)
     if old.superseded_by is not None:
@@ -215,7 +251,7 @@ async def _find_memory(context: ToolContext, key: str) -> MemoryRecord:
             await context.knowledge.get(key)
             raise InvalidArgument(
                 f"{key!r} is an entry of the knowledge base, which all users share",
-                hint="Only memory_delete removes it",
+                hint="Only delete_knowledge removes it",
             ) from None
         raise
 
@@ -226,3 +262,46 @@ def _require_erasure(context: ToolContext, key: str) -> None:
             f"{key!r} is a message, which cannot be restored once it is erased",
             hint="Forget the memory that comes from it, with sources",
         )
+
+
+class ListParams(StrictInput):
+    """A page of the memories."""
+
+    limit: Annotated[int, Field(ge=1, le=50)] = 20
+    cursor: str | None = None
+
+
+class ListedMemory(ToolOutput):
+    """A memory; its content is shortened if `characters` is more than it has."""
+
+    memory_key: str
+    memory_type: str
+    content: str
+    characters: int
+    since: str
+
+
+class MemoryList(ToolOutput):
+    """The memories that hold now, the newest first; `next_cursor` leads to older ones."""
+
+    memories: list[ListedMemory]
+    next_cursor: str | None
+
+
+async def list_memories(context: ToolContext, params: ListParams) -> MemoryList:
+    """Return a page of the user's memories."""
+    page = await context.library.store.memories(context.scope).page(
+        MemoryQuery(), limit=params.limit, cursor=params.cursor
+    )
+    length = excerpt_length(len(page.items))
+    listed = [
+        ListedMemory(
+            memory_key=record.memory_key,
+            memory_type=record.memory_type,
+            content=truncate_text(record.content, length),
+            characters=len(record.content),
+            since=format_time(record.since),
+        )
+        for record in page.items
+    ]
+    return MemoryList(memories=listed, next_cursor=page.next_cursor)

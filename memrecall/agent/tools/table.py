@@ -95,7 +95,13 @@ _MEMORY_TOOLS = (
         result=recall.RecallAnswer,
         variants=_for_mcp(recall.RecallParams, recall.RecallReply),
     ),
-    _memory_tool(memories.correct, interfaces=_PARENT, writes=True),
+    _memory_tool(
+        memories.correct,
+        title="Correct",
+        arguments=memories.CorrectArguments,
+        writes=True,
+        variants=_for_mcp(memories.CorrectParams, memories.Corrected),
+    ),
     _memory_tool(
         memories.forget,
         title="Forget",
@@ -116,6 +122,12 @@ _MEMORY_TOOLS = (
         interfaces=frozenset({Interface.MCP}),
         prompt="service_tools",
     ),
+    _tool(
+        memories.list_memories,
+        title="List memories",
+        interfaces=frozenset({Interface.MCP}),
+        prompt="service_tools",
+    ),
 )
 _SERVICE_TOOLS = (
     _service_tool(
@@ -124,6 +136,7 @@ _SERVICE_TOOLS = (
     _service_tool(
         knowledge.add_knowledge,
         "memory_add",
+        mcp_name="add_knowledge",
         title="Add knowledge",
         permission=Permission.KNOWLEDGE,
         writes=True,
@@ -131,6 +144,7 @@ _SERVICE_TOOLS = (
     _service_tool(
         knowledge.update_knowledge,
         "memory_update",
+        mcp_name="update_knowledge",
         title="Change knowledge",
         permission=Permission.KNOWLEDGE,
         writes=True,
@@ -138,14 +152,22 @@ _SERVICE_TOOLS = (
     _service_tool(
         knowledge.query_knowledge,
         "memory_query",
+        mcp_name="query_knowledge",
         title="Query knowledge",
         permission=None,
         variants=_for_mcp(knowledge.QueryParams, knowledge.EntrySnippets),
     ),
-    _service_tool(knowledge.read_knowledge, "memory_read", title="Read knowledge", permission=None),
+    _service_tool(
+        knowledge.read_knowledge,
+        "memory_read",
+        mcp_name="read_knowledge",
+        title="Read knowledge",
+        permission=None,
+    ),
     _service_tool(
         knowledge.delete_knowledge,
         "memory_delete",
+        mcp_name="delete_knowledge",
         title="Delete knowledge",
         permission=Permission.KNOWLEDGE,
         writes=True,
@@ -156,7 +178,13 @@ _SERVICE_TOOLS = (
     ),
     _service_tool(service.get_status, "memory_get_status", title="Status", permission=None),
     _service_tool(service.dump, "memory_dump", title="Dump"),
-    _service_tool(service.search, "memory_search", title="Search everywhere", permission=None),
+    _service_tool(
+        service.search,
+        "memory_search",
+        mcp_name="search_knowledge_and_files",
+        title="Search knowledge and files",
+        permission=None,
+    ),
     _service_tool(service.backup, "memory_backup", title="Back up", writes=True),
     _service_tool(service.restore, "memory_restore", title="Restore", writes=True, destroys=True),
 )
@@ -173,19 +201,18 @@ TOOLS: dict[str, Tool] = {
 
 def tools_for(interface: Interface) -> dict[str, Tool]:
     """Return the tools of an interface by name, in the order of the table."""
-    return {
-        name: tool.for_interface(interface)
-        for name, tool in TOOLS.items()
-        if interface in tool.interfaces
-    }
+    tools = [t.for_interface(interface) for t in TOOLS.values() if interface in t.interfaces]
+    return {tool.name: tool for tool in tools}
 
 
 def find_tool(name: str, interface: Interface) -> Tool | None:
-    """Return a tool of an interface, or None."""
+    """Return a tool of an interface, or None.
+
+    MCP clients of earlier versions call the tools of the knowledge base as JSON-RPC does.
+    """
+    tools = tools_for(interface)
     tool = TOOLS.get(name)
-    if tool is None or interface not in tool.interfaces:
-        return None
-    return tool.for_interface(interface)
+    return tools.get(name) or (tool and tools.get(tool.mcp_name))
 
 
 def function_schemas(interface: Interface, language: Language) -> tuple[protocol.ToolSchema, ...]:
