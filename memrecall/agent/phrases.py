@@ -352,7 +352,7 @@ _CODES_ZH = {
     "tool_calls": "工具调用次数上限",
     "tokens": "词元数上限",
     "seconds": "时间上限",
-    "no_older_messages": "没有更早的消息",
+    "off_task": "模型没有完成任务",
     "text_answer": "模型只用文本作答",
     "leaked_call": "模型把工具调用写成了文本",
     "silence": "模型没有作答",

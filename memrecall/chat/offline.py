@@ -136,9 +136,9 @@ def _is_question(text: str) -> bool:
 
 
 def _quote(event: dict[str, Any], language: Language) -> str:
-    speaker = str(event["speaker"])
+    speaker = str(event.get("speaker", ""))
     name = speaker if speaker in ("user", "assistant") else "other"
-    if str(event.get("key")).startswith(_MEMORY_KEY):  # its speaker is the type of the memory
+    if not speaker or str(event.get("key")).startswith(_MEMORY_KEY):  # not in these words
         name = "memory"
     text = truncate_text(str(event["text"]), _LONGEST_QUOTE)
     return _text(language, name, speaker=speaker, day=str(event["time"])[:10], text=text)

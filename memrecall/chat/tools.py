@@ -130,7 +130,7 @@ def _passage(memory: RecalledMemory, words: Sequence[str], length: int) -> str:
 def _event(memory: RecalledMemory, text: str) -> dict[str, Any]:
     return {
         "time": format_time(memory.ts),
-        "speaker": memory.speaker or memory.role or memory.memory_type,
+        **({"speaker": memory.by} if memory.by else {}),
         "text": text,
         "key": memory.memory_key,
         "score": None if memory.relevance_score is None else round(memory.relevance_score, 4),

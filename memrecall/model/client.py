@@ -136,6 +136,9 @@ class BaseClient(ChatCompletionClient):
                     self._count(part.usage)
                 yield part
 
+    async def load(self) -> None:
+        """Import what the first call needs, so that its time is the server's."""
+
     async def close(self) -> None:
         """Release resources; the base class has none."""
 

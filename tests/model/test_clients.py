@@ -298,7 +298,7 @@ async def test_failures_are_classified(client: ServerClient, server: ModelServer
 async def test_invalid_answer_is_described_without_its_values(
     client: ServerClient, server: ModelServer
 ) -> None:
-    server.play(Reply(body='{"choices": [{"message": {"content": ["a secret"]}}]}'))
+    server.play(Reply(body='{"choices": [{"message": {"content": {"a": "secret"}}}]}'))
     with pytest.raises(ModelFailed, match=r"choices\.0\.message\.content: must be text") as failure:
         await client.create(MESSAGES)
     assert "secret" not in str(failure.value)

@@ -1,6 +1,7 @@
 """The one parser of tool arguments, for clients that send JSON and for models that write it."""
 
 import json
+import re
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -12,6 +13,7 @@ from memrecall.json_objects import make_storable
 from memrecall.text_length import single_line
 from memrecall.types import Language
 
+_PERCENTAGE = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*[%％]\s*")
 _ABSENT_VALUES = frozenset({"null", "none", "undefined", ""})
 _SCOPE_ARGUMENTS = frozenset(
     {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id"}
@@ -68,10 +70,10 @@ def _load_object(tool: str, value: object, language: Language) -> dict[str, Any]
 
 
 def _repair(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """Return the values without absent ones, and with lists where the model has lists."""
+    """Return the values without absent ones, with lists and fractions where the model has them."""
     optional = {name for name, field in model.model_fields.items() if not field.is_required()}
     return {
-        name: _wrap_in_list(value, model, name)
+        name: _to_fraction(_wrap_in_list(value, model, name), model, name)
         for name, value in values.items()
         if not (name in optional and _is_absent(value))
     }
@@ -94,6 +96,14 @@ def _wrap_in_list(value: Any, model: type[BaseModel], name: str) -> Any:
     except (ValueError, RecursionError):
         return [value]
     return parsed if isinstance(parsed, list) else [value]
+
+
+def _to_fraction(value: Any, model: type[BaseModel], name: str) -> Any:
+    """Return 0.9 for "90%" where the model has a number."""
+    field = model.model_fields.get(name)
+    match = _PERCENTAGE.fullmatch(value) if isinstance(value, str) else None
+    is_number = field is not None and field.annotation is float
+    return float(match[1]) / 100 if match and is_number else value
 
 
 def _describe(error: ValidationError, model: type[BaseModel], language: Language) -> str:

@@ -77,7 +77,7 @@ class RecallAnswer(ToolOutput):
                 {
                     "memory_key": memory.memory_key,
                     "said_at": format_time(memory.ts),
-                    "by": memory.speaker or memory.role or memory.memory_type,
+                    **({"by": memory.by} if memory.by else {}),
                     "certainty": memory.certainty.value,
                     "content": _excerpt(result, memory, length),
                     **memory.describe_conflict(result.language),
