@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import Literal
 
 from memrecall.agent.dispatch import (
     TOOL_SECONDS,
@@ -33,29 +33,18 @@ _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
 _MAX_BAD_CALLS = 3  # in a row
 _REFUSAL_CHARACTERS = 200  # of a text that refuses, if it does so at all
 _REFUSAL = re.compile(
-    r"\W*(?:(?:i(?:['’]m| am) )?(?:very |so )?sorry\b|i apologi[sz]e\b|unfortunately\b)?.{0,30}?"
-    r"\bi(?:['’]m| am)? (?:can['’]?t|cannot|can not|won['’]t|not able to|unable to|must decline to)"
-    r" (?:\w+ ){0,2}?(?:help|assist|comply|answer|provide|discuss|share|do (?:that|this))\b"
-    r"|.{0,10}(?:抱歉|对不起|不好意思).{0,12}(?:无法|不能|没办法|没法)"
-    r"|\W*我(?:无法|不能)(?:回答|提供|协助|帮助|满足|讨论)",
+    r".{0,40}\bi(?:['’]m| am)? (?:can['’]?t|cannot|won['’]t|not able to|unable to) (?:\w+ ){0,2}?"
+    r"(?:help|assist|comply|answer|provide|discuss|share|do (?:that|this))\b"
+    r"|.{0,12}(?:无法|不能|没法)(?:回答|提供|协助|帮助|满足|讨论)",
     re.IGNORECASE | re.DOTALL,
 )
-
-
-class Deviation(StrEnum):
-    """What a model did instead of the task: it is corrected once, then the recall ends."""
-
-    TEXT_ANSWER = "text_answer"
-    LEAKED_CALL = "leaked_call"
-    SILENCE = "silence"
-    REPEATED_SEARCH = "repeated_search"
-    BAD_CALLS = "bad_calls"
-    REFUSAL = "refusal"
-    TRUNCATED_ANSWER = "truncated_answer"
-
-
+# What a model does instead of the task: it is corrected once, then the recall ends.
+Deviation = Literal[
+    "text_answer", "leaked_call", "silence", "repeated_search", "bad_calls", "refusal",
+    "truncated_answer",
+]  # fmt: skip
 # Answers of a model that may not be able to call tools at all.
-_NO_TOOLS = frozenset({Deviation.TEXT_ANSWER, Deviation.SILENCE})
+_NO_TOOLS: frozenset[Deviation] = frozenset({"text_answer", "silence"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,28 +182,28 @@ class RecallLoop:
             self._context.recorder.add(TextEvent(text=text))
             self._state.turns.append(protocol.AssistantMessage(content=text, source=SOURCE))
         if is_truncated:
-            return Steer(Deviation.TRUNCATED_ANSWER, "steer_truncated")
+            return Steer("truncated_answer", "steer_truncated")
         if not text.strip():
-            return Steer(Deviation.SILENCE, "steer_silence")
+            return Steer("silence", "steer_silence")
         if has_leaked_call(text, self._context.policy.name):
-            return Steer(Deviation.LEAKED_CALL, "steer_leak")
+            return Steer("leaked_call", "steer_leak")
         is_refusal = _REFUSAL.match(text[:_REFUSAL_CHARACTERS])
-        return Steer(Deviation.REFUSAL if is_refusal else Deviation.TEXT_ANSWER, "steer_text")
+        return Steer("refusal" if is_refusal else "text_answer", "steer_text")
 
     def _steer(self, reason: Deviation, phrase: str) -> None:
         self._context.steered.add(reason)
         text = self._state.say(phrase)
         self._state.turns.append(protocol.UserMessage(content=text, source=SOURCE))
-        self._context.recorder.add(SteerEvent(reason=reason.value, text=text))
+        self._context.recorder.add(SteerEvent(reason=reason, text=text))
 
     def _stop_after_steering(self, deviation: Deviation) -> Stop:
         """Return a stop that tells a model without tool support from one that gave up."""
         reason = StopReason(deviation)
-        if deviation is Deviation.REFUSAL:
+        if deviation == "refusal":
             return Stop(reason, self._describe("model_refused"))
         if self._context.has_called_tool:
-            return Stop(reason, self._describe("model_off_task", reason=deviation.value))
-        problem = self._describe("model_no_call_because", reason=deviation.value)
+            return Stop(reason, self._describe("model_off_task", reason=deviation))
+        problem = self._describe("model_no_call_because", reason=deviation)
         return Stop(StopReason.NO_TOOL_SUPPORT if deviation in _NO_TOOLS else reason, problem)
 
     def _describe(self, problem: str, **values: object) -> str:
@@ -319,10 +308,10 @@ class RecallLoop:
             return Stop(StopReason.STORAGE_FAILED)
         is_bad = run.error in (ToolErrorCode.INVALID_ARGUMENTS, ToolErrorCode.UNKNOWN_TOOL)
         if is_bad and is_truncated:
-            return Steer(Deviation.TRUNCATED_ANSWER, "steer_truncated")
+            return Steer("truncated_answer", "steer_truncated")
         self._bad_calls = self._bad_calls + 1 if is_bad else 0
         if self._bad_calls >= _MAX_BAD_CALLS:
-            return Steer(Deviation.BAD_CALLS, "steer_bad_calls")
+            return Steer("bad_calls", "steer_bad_calls")
         if isinstance(run.output, SearchMemoriesOutput):
             return self._judge_search(run.output)
         return Proceed()
@@ -335,7 +324,7 @@ class RecallLoop:
         ignores_refusal = self._state.consecutive_searches > MAX_CONSECUTIVE_SEARCHES + 1
         is_fruitless = self._fruitless_searches >= _MAX_FRUITLESS_SEARCHES
         if output.error is ToolErrorCode.REPEATED or ignores_refusal or is_fruitless:
-            return Steer(Deviation.REPEATED_SEARCH, "steer_repeat")
+            return Steer("repeated_search", "steer_repeat")
         return Proceed()
 
 

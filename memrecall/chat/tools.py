@@ -18,8 +18,10 @@ from memrecall.agent.tools.models import TextAnswer
 from memrecall.agent.tools.table import function_schemas, tools_for
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.chat.history import fit_texts
+from memrecall.chat.offline import asks_for_answer
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell
+from memrecall.chat.supersession import put_current_first
 from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
@@ -74,7 +76,7 @@ class TurnRecalls:
             raise  # A mismatched cassette and an exhausted script are errors of the caller.
         except Exception as error:  # Whatever fails here, the turn must be answered.
             return self._failure(type(error).__name__)
-        return self._to_answer(result, messages[-1].text)
+        return await self._to_answer(result, messages[-1].text)
 
     def _observe(self, event: TraceEvent) -> None:
         if self._on_leak is not None:
@@ -85,19 +87,26 @@ class TurnRecalls:
         _log.warning("a turn continues without its recall: %s", reason)
         return TextAnswer(content=_empty(tell(self.language, "recall_failed")), is_error=True)
 
-    def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
+    async def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
         if not result.handoff.success:
             return self._failure(result.stop_reason.value)
         count = result.withheld
         withheld = tell(self.language, "withheld", count=count) if count else ""
         if not result.memories:
-            nothing = tell(self.language, "nothing_recalled")
+            # A statement needs no answer, and to the model "say that you do not know" is one.
+            phrase = "nothing_recalled" if asks_for_answer(query) else "nothing_said_before"
+            nothing = tell(self.language, phrase)
             return TextAnswer(content=_empty(withheld or nothing))
         # For a recalled answer its own sources are noted, so that chains of answers stay short.
         for memory in result.memories:
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
+        memories, replacements = await put_current_first(result.memories, query)
+        events = memory_events(memories, query, self.language)
+        for event in events:
+            if later := replacements.get(event["key"]):
+                event["outdated_since"] = format_time(later.ts)
         payload = {
-            "events": memory_events(result.memories, query, self.language),
+            "events": events,
             "confidence": round(result.confidence, 2),
             "certainty": result.certainty.value,
             **({"note": withheld} if withheld else {}),

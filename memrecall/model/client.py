@@ -137,7 +137,9 @@ class BaseClient(ChatCompletionClient):
                 yield part
 
     async def load(self) -> None:
-        """Import what the first call needs, so that its time is the server's."""
+        """Import what the first call needs, also of a wrapped client."""
+        if isinstance(inner := getattr(self, "_inner", None), BaseClient):
+            await inner.load()
 
     async def close(self) -> None:
         """Release resources; the base class has none."""

@@ -46,11 +46,6 @@ class JsonCallClient(BaseClient):
         super().__init__(str(getattr(inner, "model", info["family"])), info)
         self._inner = inner
 
-    async def load(self) -> None:
-        """Load the inner client."""
-        if isinstance(self._inner, BaseClient):
-            await self._inner.load()
-
     async def close(self) -> None:
         """Close the inner client."""
         await self._inner.close()

@@ -256,12 +256,8 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
         kind = classify_failure(status or 400, f"{code} {message}")
         if kind == "refused" and not status:  # the words name no other kind
             kind = "unreachable"
-        return make_failure(kind, f"{self._where} interrupted its answer{self._quote(message)}")
-
-    def _quote(self, message: str) -> str:
-        """Return the beginning of a server's message, without the key, after a colon."""
-        text = message.replace(self._key, "…") if self._key else message
-        return f": {single_line(text, _QUOTED_CHARACTERS)}" if text.strip() else ""
+        quote = single_line(message.replace(self._key or "\0", "…"), _QUOTED_CHARACTERS)
+        return make_failure(kind, f"{self._where} interrupted its answer{quote and f': {quote}'}")
 
     @property
     def _where(self) -> str:
@@ -287,16 +283,16 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
             what = "interrupted its answer" if is_cut else "cannot be reached"
             return make_failure("unreachable", f"{where} {what}")
         if isinstance(error, APIStatusError):
-            return self._refusal(where, error, body)
+            return self._refusal(error, body)
         if isinstance(error, APIError):  # in the middle of a stream
             return self._interruption({"code": error.code or error.type, "message": error.message})
         return self._malformed("cannot be read")
 
-    def _refusal(self, where: str, error: Any, body: Mapping[str, Any]) -> ModelFailed:
+    def _refusal(self, error: Any, body: Mapping[str, Any]) -> ModelFailed:
         message = f"{error.message} {error.body}"
         kind = classify_failure(error.status_code, message)
         answer = f"answered with status {error.status_code}{_error_name(error)}"
-        failure = make_failure(kind, f"{where} {answer}")
+        failure = make_failure(kind, f"{self._where} {answer}")
         if kind == "authentication" and not self._key:
             failure.hint = "No key is set: set MEMRECALL_API_KEY"
         header = error.response.headers.get("retry-after", "")

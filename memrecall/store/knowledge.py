@@ -106,23 +106,15 @@ class Knowledge:
     async def add(
         self, entry: NewKnowledge, vector: StoredVector | None = None, *, must_exist: bool = False
     ) -> str:
-        """Store an entry, or rewrite that of its key; needs the permission `knowledge`.
-
-        Returns the key; that of the stored entry if one without a key says the same.
-        """
+        """Store an entry, or rewrite that of its key; a repeated one has the key of the first."""
         self._require_permission()
         row = {
             **entry.row(),
             "model": None if vector is None else vector.model,
             "vector": None if vector is None else vector.packed,
         }
-        has_key = entry.key is not None
-
-        async def work(connection: AsyncConnection) -> str:
-            key = None if has_key else await self._find_same(connection, row)
-            return key or await self._write(connection, row, must_exist)
-
-        return await self._database.transact(work)
+        is_new = entry.key is None
+        return await self._database.transact(lambda c: self._write(c, row, must_exist, is_new))
 
     async def get(self, key: str) -> KnowledgeEntry:
         """Return one entry; NotFound if the agent has none of that key."""
@@ -243,8 +235,10 @@ class Knowledge:
         return None
 
     async def _write(
-        self, connection: AsyncConnection, row: dict[str, Any], must_exist: bool
+        self, connection: AsyncConnection, row: dict[str, Any], must_exist: bool, is_new: bool
     ) -> str:
+        if is_new and (key := await self._find_same(connection, row)):
+            return key
         (number,) = await take_change_numbers(connection, self._agent_id, 1)
         now = datetime.now(UTC)
         values = {**row, "updated_at": now, "deleted_at": None, "change_no": number}

@@ -119,7 +119,7 @@ async def test_correct_keeps_what_the_user_said(library: Library) -> None:
     await AsyncMemory(library=library, user_id="ann").add("I live in Rome")
     context = make_context(library, Scope("ann"))
     (own,) = (await call(context, "list_memories"))["memories"]
-    answer = await call(context, "correct", memory_key=own["memory_key"], content="Ann is in Oslo")
+    answer = await call(context, "correct", memory_key=own["memory_key"], text="Ann is in Oslo")
     assert not answer["done"]
     assert "only the user changes" in answer["note"]
 
@@ -144,7 +144,7 @@ async def test_forget_takes_every_key_that_recall_gives(library: Library) -> Non
     context = make_context(library, scope)
     memory = (await call(context, "remember", content="The dog likes salmon"))["memory_key"]
 
-    assert await call(context, "forget", memory_key=memory) == {"memory_key": memory}
+    assert (await call(context, "forget", memory_key=memory))["memory_key"] == memory
     with pytest.raises(InvalidArgument, match="is a message, which cannot be restored"):
         await call(context, "forget", memory_key=message)
     with pytest.raises(InvalidArgument, match=r"all users share.*delete_knowledge"):
@@ -152,5 +152,5 @@ async def test_forget_takes_every_key_that_recall_gives(library: Library) -> Non
     with pytest.raises(NotFound, match="no memory"):
         await call(context, "forget", memory_key="none")
     library.settings = replace(library.settings, forget_messages=True)
-    assert await call(context, "forget", memory_key=message) == {"memory_key": message}
+    assert (await call(context, "forget", memory_key=message))["memory_key"] == message
     assert await library.store.timeline(scope).get_many([message]) == []

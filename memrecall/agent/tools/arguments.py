@@ -73,7 +73,7 @@ def _repair(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     """Return the values without absent ones, with lists and fractions where the model has them."""
     optional = {name for name, field in model.model_fields.items() if not field.is_required()}
     return {
-        name: _to_fraction(_wrap_in_list(value, model, name), model, name)
+        name: _fit(value, model, name)
         for name, value in values.items()
         if not (name in optional and _is_absent(value))
     }
@@ -87,23 +87,20 @@ def _is_absent(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT_VALUES)
 
 
-def _wrap_in_list(value: Any, model: type[BaseModel], name: str) -> Any:
+def _fit(value: Any, model: type[BaseModel], name: str) -> Any:
+    """Return a text as the number ("90%" is 0.9) or the list that the model has."""
     field = model.model_fields.get(name)
-    if field is None or not isinstance(value, str) or "list[" not in str(field.annotation).lower():
+    if field is None or not isinstance(value, str):
+        return value
+    if field.annotation is float and (match := _PERCENTAGE.fullmatch(value)):
+        return float(match[1]) / 100
+    if "list[" not in str(field.annotation).lower():
         return value
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
         return [value]
     return parsed if isinstance(parsed, list) else [value]
-
-
-def _to_fraction(value: Any, model: type[BaseModel], name: str) -> Any:
-    """Return 0.9 for "90%" where the model has a number."""
-    field = model.model_fields.get(name)
-    match = _PERCENTAGE.fullmatch(value) if isinstance(value, str) else None
-    is_number = field is not None and field.annotation is float
-    return float(match[1]) / 100 if match and is_number else value
 
 
 def _describe(error: ValidationError, model: type[BaseModel], language: Language) -> str:

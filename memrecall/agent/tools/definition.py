@@ -116,14 +116,6 @@ class Tool:
             )
         return texts
 
-    def arguments_schema(self, language: Language = "en") -> dict[str, Any]:
-        """Return the JSON schema of the arguments with their descriptions."""
-        texts = self.texts(language)
-        schema = self.arguments.model_json_schema()
-        for name, description in texts.arguments.items():
-            schema["properties"][name]["description"] = description
-        return schema
-
     def result_schema(self) -> dict[str, Any]:
         """Return the fields of the result with their types, as short as a client needs it."""
         schema = self.result.model_json_schema(mode="serialization")
@@ -131,24 +123,19 @@ class Tool:
         fields = {name: _plain_type(f, parts) for name, f in schema["properties"].items()}
         return {"type": "object", "properties": fields}
 
-    def parent_schema(self, language: Language) -> protocol.ToolSchema:
-        """Return the schema for the model of a parent agent."""
-        return self._tool_schema(language, dict)
-
     def function_schema(self, language: Language) -> protocol.ToolSchema:
-        """Return the schema for our own prompts, as short as a model needs it."""
-        return self._tool_schema(language, _shorten)
-
-    def _tool_schema(
-        self, language: Language, convert: Callable[[Any], Any]
-    ) -> protocol.ToolSchema:
-        texts, schema = self.texts(language), self.arguments_schema(language)
+        """Return the schema of a call, as short as a model needs it."""
+        texts, schema = self.texts(language), self.arguments.model_json_schema()
+        fields = {
+            name: {**_shorten(schema["properties"][name]), "description": description}
+            for name, description in texts.arguments.items()
+        }
         return {
             "name": self.name,
             "description": texts.description,
             "parameters": {
                 "type": "object",
-                "properties": {n: convert(schema["properties"][n]) for n in texts.arguments},
+                "properties": fields,
                 "required": schema.get("required", []),
                 "additionalProperties": False,
             },
@@ -178,14 +165,11 @@ def _parse_texts(text: str) -> dict[str, ToolTexts]:
 
 
 def _plain_type(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON type of a field, without the fields inside of it."""
+    """Return the JSON type of a field, without the items or fields inside of it."""
     schema = parts.get(schema.get("$ref", "").rpartition("/")[2], schema)
     if options := schema.get("anyOf"):
         return {"type": [_plain_type(option, parts)["type"] for option in options]}
-    plain = {name: schema[name] for name in ("type", "enum") if name in schema}
-    if "items" in schema:
-        plain["items"] = _plain_type(schema["items"], parts)
-    return plain
+    return {name: schema[name] for name in ("type", "enum") if name in schema}
 
 
 def _shorten(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,10 @@
 """Tools on one user's memories: remember, correct, forget and list.
 
-A parent agent and an MCP client see different arguments and results; each tool has one handler.
-Docstrings of models named `…Params` and `…Reply` are part of the JSON schemas of MCP.
+A parent agent and an MCP client may see different arguments and results; each has one handler.
 """
 
 from contextlib import suppress
-from typing import Annotated, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -21,6 +20,8 @@ MAX_MEMORY_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
 _MIN_COVERAGE = 0.4  # of the weight of the new memory's words
 _MIN_NEARNESS = 0.2  # of the cosines between what is noise and the same text
+
+_KEPT_FIELDS = {"memory_type", "layer", "metadata", "sensitive", "subject", "field", "pinned"}
 
 MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_TEXT)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -57,20 +58,6 @@ class MemoryChange(ToolOutput):
     similar: list[dict[str, str]] = Field(default_factory=list)
     replaced: list[str] = Field(default_factory=list)  # keys of memories that no longer hold
     truncated: bool = False
-
-
-class McpMemory(ToolOutput):
-    """The stored memory, or an existing one that says the same.
-
-    `replaced` lists the keys of memories that no longer hold, `similar` memories that may have to
-    be forgotten. `truncated` means that the content was too long and only its beginning is stored.
-    """
-
-    memory_key: str
-    note: str
-    replaced: list[str]
-    similar: list[dict[str, str]]
-    truncated: bool
 
 
 async def remember(
@@ -143,47 +130,15 @@ class CorrectArguments(ToolInput):
     reason: Reason = ""
 
 
-class CorrectParams(StrictInput):
-    """A memory by its key, and what is right instead."""
-
-    reason: ClassVar[str] = "corrected"
-
-    memory_key: str
-    content: MemoryText
-
-    @property
-    def text(self) -> str:
-        """The new content, as a parent agent names it."""
-        return self.content
-
-
-class Corrected(ToolOutput):
-    """The key of the memory that holds now; `done` is false if nothing was replaced."""
-
-    done: bool
-    memory_key: str
-    note: str
-
-
-async def correct(
-    context: ToolContext, arguments: CorrectArguments | CorrectParams
-) -> MemoryChange:
+async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryChange:
     """Replace a memory; the old one stays readable in the history."""
     old = await context.library.store.memories(context.scope).get(arguments.memory_key)
     if old.superseded_by is not None:
         note = "It was already replaced by the memory with this key"
         return MemoryChange(done=False, memory_key=old.superseded_by, note=note)
     try:
-        new = NewMemory(
-            content=context.redact(arguments.text.strip()),
-            memory_type=old.memory_type,
-            layer=old.layer,
-            metadata=old.metadata,
-            sensitive=old.sensitive,
-            subject=old.subject,
-            field=old.field,
-            pinned=old.pinned,
-        )
+        content = context.redact(arguments.text.strip())
+        new = NewMemory(content=content, **old.model_dump(include=_KEPT_FIELDS))
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
     reason = context.redact(arguments.reason)
@@ -200,29 +155,14 @@ async def correct(
 
 
 class ForgetArguments(ToolInput):
-    """Arguments of `forget` for a parent agent."""
+    """Arguments of `forget`."""
 
     memory_key: str
     reason: Reason = ""
     sources: bool = False
 
 
-class ForgetParams(StrictInput):
-    """A memory or a message by its key."""
-
-    reason: ClassVar[str] = "asked to forget"
-
-    memory_key: str
-    sources: bool = False
-
-
-class Forgotten(ToolOutput):
-    """A memory that is hidden, and can be brought back until it is purged; or an erased message."""
-
-    memory_key: str
-
-
-async def forget(context: ToolContext, arguments: ForgetArguments | ForgetParams) -> MemoryChange:
+async def forget(context: ToolContext, arguments: ForgetArguments) -> MemoryChange:
     """Hide a memory; its user can have it restored until it is purged.
 
     A message is erased permanently, if the operator allows that to models.
@@ -271,37 +211,27 @@ class ListParams(StrictInput):
     cursor: str | None = None
 
 
-class ListedMemory(ToolOutput):
-    """A memory; its content is shortened if `characters` is more than it has."""
-
-    memory_key: str
-    memory_type: str
-    content: str
-    characters: int
-    since: str
-
-
 class MemoryList(ToolOutput):
     """The memories that hold now, the newest first; `next_cursor` leads to older ones."""
 
-    memories: list[ListedMemory]
+    memories: list[dict[str, Any]]
     next_cursor: str | None
 
 
 async def list_memories(context: ToolContext, params: ListParams) -> MemoryList:
-    """Return a page of the user's memories."""
+    """Return a page of the user's memories; long contents are shortened."""
     page = await context.library.store.memories(context.scope).page(
         MemoryQuery(), limit=params.limit, cursor=params.cursor
     )
     length = excerpt_length(len(page.items))
-    listed = [
-        ListedMemory(
-            memory_key=record.memory_key,
-            memory_type=record.memory_type,
-            content=truncate_text(record.content, length),
-            characters=len(record.content),
-            since=format_time(record.since),
-        )
+    memories = [
+        {
+            "memory_key": record.memory_key,
+            "memory_type": record.memory_type,
+            "content": truncate_text(record.content, length),
+            "characters": len(record.content),
+            "since": format_time(record.since),
+        }
         for record in page.items
     ]
-    return MemoryList(memories=listed, next_cursor=page.next_cursor)
+    return MemoryList(memories=memories, next_cursor=page.next_cursor)
