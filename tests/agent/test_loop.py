@@ -815,3 +815,16 @@ def test_former_stop_reasons_are_aliases() -> None:
             assert StopReason(name) is StopReason[name.upper()] is reason
     with pytest.raises(ValueError, match="nonsense"):
         StopReason("nonsense")
+
+
+async def test_model_is_loaded_before_the_time_of_the_recall(library: Library) -> None:
+    order: list[str] = []
+
+    class Loading(ScriptedClient):
+        async def load(self) -> None:
+            order.append("load")
+
+    client = Loading([search("database port"), hand_off("a1")])
+    recaller = Recaller(library, ANN, client, observer=lambda event: order.append(event.kind))
+    await recaller.recall(REQUEST)
+    assert order[:2] == ["load", "start"]

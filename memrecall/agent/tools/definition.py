@@ -45,8 +45,7 @@ class ToolTexts:
 
 
 # Aliases cannot replace it: MCP clients and AutoGen parents depend on different results (`memories`
-# of `recall` has other fields, and full contents only over MCP) and on different bounds (`content`
-# of `remember` has no limit, `text` has one of 4,000 characters).
+# of `recall` has other fields) and bounds (`text` of `remember` has 4,000 characters at most).
 @dataclass(frozen=True, slots=True)
 class Variant:
     """The arguments, result and texts of a tool at an interface where they differ."""

@@ -63,11 +63,11 @@ _RECALL = types.Prompt(
     ],
 )
 _GUIDE = "recall_before_answering"
-_GUIDES: dict[str, tuple[Language, types.Prompt]] = {
-    name: (language, types.Prompt(name=name, title=title, description=description))
-    for name, language, title, description in (
-        (_GUIDE, "en", "Recall before answering", "How to use the memory in a conversation."),
-        (f"{_GUIDE}_zh", "zh", "回答前先回忆", "在整段对话中如何使用记忆。"),
+_GUIDES = {
+    name: types.Prompt(name=name, title=title, description=description)
+    for name, title, description in (
+        (_GUIDE, "Recall before answering", "How to use the memory in a conversation."),
+        (f"{_GUIDE}_zh", "回答前先回忆", "在整段对话中如何使用记忆。"),
     )
 }
 
@@ -187,7 +187,7 @@ class McpHandlers:
     ) -> types.ListPromptsResult:
         """Return the prompts, if a user is bound."""
         context = await self._context_of(request)
-        prompts = [_RECALL, *(prompt for _, prompt in _GUIDES.values())]
+        prompts = [_RECALL, *_GUIDES.values()]
         return types.ListPromptsResult(prompts=prompts if context.has_user else [])
 
     async def get_prompt(
@@ -198,8 +198,8 @@ class McpHandlers:
         if not context.has_user or params.name not in (_RECALL.name, *_GUIDES):
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:100]}")
         if params.name in _GUIDES:
-            language, prompt = _GUIDES[params.name]
-            return _prompt_result(prompt, load_prompt(_GUIDE, language))
+            language: Language = "en" if params.name == _GUIDE else "zh"
+            return _prompt_result(_GUIDES[params.name], load_prompt(_GUIDE, language))
         arguments = params.arguments or {}
         # Clients of earlier versions send `question`.
         query = (arguments.get("query") or arguments.get("question") or "").strip()
