@@ -138,7 +138,8 @@ class RecalledMemory(_FrozenModel):
     def by(self) -> str:
         """Who said it: the speaker or role, else that of its sources; "" if it is unknown."""
         sources = {source.speaker for source in self.sources}
-        return self.speaker or self.role or (sources.pop() if len(sources) == 1 else "")
+        unknown = self.kind if self.kind == "knowledge" else ""  # of the agent, said by nobody
+        return self.speaker or self.role or (sources.pop() if len(sources) == 1 else unknown)
 
     def describe_certainty(self, language: str) -> dict[str, str]:
         """Return the field that tells a model of a possible memory; none for sure ones."""

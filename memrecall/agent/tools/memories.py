@@ -98,11 +98,8 @@ async def remember(
 
 
 async def _find_similar(context: ToolContext, text: str) -> list[Hit]:
-    """Return memories that share significant words with a text, or are close in meaning.
-
-    The ranking compares memories with each other; the best one can still be unrelated.
-    """
-    library = context.library
+    """Return memories that share significant words with a text, or are close in meaning."""
+    library = context.library  # its ranking is relative: the best memory can still be unrelated
     request = SearchRequest(text, limit=_SIMILAR_MEMORIES, kind="memory")
     page = await library.search(context.scope, request)
     floor = await library.engine.noise_floor(text, page.searched)
