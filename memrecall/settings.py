@@ -22,7 +22,7 @@ _BOOLEANS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
-_CONNECTION = ("durability", "read_only")
+_CONNECTION = ("durability", "read_only", "privacy")
 _ZERO_MEANS_OFF = frozenset(
     {"trace_days", "text_workers", "drain_seconds", "key_rate", "address_rate"}
 )
@@ -69,6 +69,7 @@ class Settings:
     tool_calls: Literal["native", "json"] = "native"
     durability: Literal["full", "normal"] = "full"
     read_only: bool = False  # refuse writes and create no file
+    privacy: str = "redact,tag"  # off, tag or redact: secrets, and personal data
     index_memory_mb: int = 1024
     snapshots: bool = True
     trace_days: int = 30  # 0: traces are not stored

@@ -56,6 +56,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
         "backup": maintenance.backup_command,
         "restore": maintenance.restore_command,
         "reindex": maintenance.reindex,
+        "scan": maintenance.scan_command,
         "compact": maintenance.compact,
         "db": maintenance.database_commands,
         "users": owners.user_commands,
@@ -67,7 +68,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
-_RESUMABLE = (("import",), ("reindex",), ("eval", "run"), ("db", "distribute"))
+_RESUMABLE = (("import",), ("reindex",), ("scan",), ("eval", "run"), ("db", "distribute"))
 _HELP = "Long-term memory and recall for LLM agents: find what a user is referring to, offline."
 
 # The parser's base class for usage errors; its module is not public.

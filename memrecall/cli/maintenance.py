@@ -1,4 +1,4 @@
-"""`stats`, `reindex`, `sweep`, `compact`, `backup`, `restore`, `doctor` and `db`."""
+"""`stats`, `reindex`, `scan`, `sweep`, `compact`, `backup`, `restore`, `doctor` and `db`."""
 
 import asyncio
 from pathlib import Path
@@ -126,6 +126,27 @@ def reindex(shared: options.SharedOptions) -> None:
     if result["analysed"]:
         text += f", search text of {result['analysed']} rows updated"
     shared.print_outcome(text, result)
+
+
+def scan_command(
+    shared: options.SharedOptions,
+    apply: Annotated[
+        bool, Option("--apply", help="Do what the setting `privacy` says; there is no undo.")
+    ] = False,
+) -> None:
+    """Count the secrets and personal data that are stored, by kind and user; none is shown.
+
+    --apply redacts and tags them in messages, memories, their history and all that is made of them.
+    """
+    is_shown = output.console(errors=True).is_terminal
+    result = shared.with_library(lambda library: library.scan(is_shown, apply=apply))
+    lines = [
+        f"{output.escape(user)}  " + ", ".join(f"{kind} {n:,}" for kind, n in kinds.items())
+        for user, kinds in result["users"].items()
+    ]
+    outcome = "changed" if apply else "would be changed by --apply"
+    lines.append(f"{result['rows']:,} rows read, {result['changed']:,} {outcome}")
+    shared.print_outcome("\n".join(lines), result)
 
 
 def compact(shared: options.SharedOptions) -> None:

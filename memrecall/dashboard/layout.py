@@ -100,6 +100,7 @@ async def _find_user(page: Page) -> bool:
     """Return True if the page may show its user; else say so, and offer similar names."""
     try:
         await page.scope()
+        await page.log_read()
     except NotFound:
         ui.context.client.status_code = HTTPStatus.NOT_FOUND
         show_title(page.text("unknown_user", user=page.user[:_MAX_NAME]))

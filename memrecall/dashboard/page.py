@@ -121,6 +121,13 @@ class Page:
         context = await self.request_context()
         return replace(await context.readable_scope(self.user), session_id=session_id)
 
+    async def log_read(self) -> None:
+        """Write to the user's audit log that an admin reads this page."""
+        principal = await self.principal()
+        if principal.reads is not None:
+            principal.scope(self.user)
+            await principal.reads.log(self.library.store, principal.actor)
+
     async def writable_memory(self) -> AsyncMemory:
         """Return the memory of the user for a change; raise if the key may not make it."""
         await self.writable_scope()

@@ -45,6 +45,7 @@ class KnowledgeBase(Knowledge):
         self, entry: NewKnowledge, vector: StoredVector | None = None, *, must_exist: bool = False
     ) -> str:
         """Store an entry with its vector, or replace the one of its key; return its key."""
+        entry = self.protect(entry)
         row = entry.row()  # Validates it before it is embedded.
         self._check_length("content", entry.content)
         self._check_length("summary", entry.summary)

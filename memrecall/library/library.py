@@ -17,6 +17,7 @@ from memrecall.json_objects import check_metadata
 from memrecall.library.caches import Caches
 from memrecall.library.graph_evidence import TrackedChanges, make_graphs
 from memrecall.library.vectors import VectorWriter, make_vector_db
+from memrecall.progress import Progress, progress_bar
 from memrecall.scope import Scope
 from memrecall.search import (
     ExternalVectors,
@@ -52,6 +53,7 @@ from memrecall.store import (
 from memrecall.store.graph_rows import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages.records import write_messages
+from memrecall.store.privacy import Scan
 from memrecall.store.transfer import export_user, import_user, to_record
 from memrecall.types import NewMemory, NewMessage, Origin
 
@@ -348,6 +350,16 @@ class Library:
             keys = {"memory": removal.memories, "message": removal.messages}
             await self._external.forget_rows(scope.user_id, keys)
         return removal
+
+    async def scan(self, progress: Progress = None, *, apply: bool = False) -> dict[str, Any]:
+        """Report stored secrets and personal data; with `apply`, do what the policy says."""
+        scan = Scan(self.store.database, apply=apply)
+        with progress_bar(progress, "scanning", await scan.count(), unit="rows") as advance:
+            async for count, changed_user in scan.run():
+                advance(count)
+                if changed_user is not None:
+                    await self.forget_derived(changed_user)
+        return scan.report()
 
     async def forget_derived(self, user_id: str) -> None:
         """Drop what was derived for a user, in memory, on disk and in a vector database."""

@@ -120,11 +120,11 @@ class VectorWriter:
             self.forget(user_id)
             self.expect({user_id: count})
 
-    async def resume(self) -> None:
+    async def resume(self) -> list[str]:
         """Embed what an earlier process may have left of the users who were active last."""
-        if self._embedder is not None:
-            vectors = self._store.vectors(self._embedder.model)
-            self.expect(dict.fromkeys(await vectors.latest_users(_RESUMED_USERS), 1))
+        latest = await self._store.owners.latest_users(_RESUMED_USERS)
+        self.expect(dict.fromkeys(latest, 1))
+        return latest
 
     def forget(self, user_id: str) -> None:
         """Look at all rows of a user the next time."""

@@ -12,11 +12,10 @@ from memrecall.library.maintenance import Reindexer
 from memrecall.memory.recall import client_of, recall
 
 if TYPE_CHECKING:
-    from memrecall.memory.long_term import LongTermMemory
+    from memrecall.memory.layers import LongTermMemory, ShortTermMemory
     from memrecall.memory.memory import AsyncMemory
     from memrecall.memory.reranking import CrossEncoderReranker, EndpointReranker, Reranker
     from memrecall.memory.retention import Policy
-    from memrecall.memory.short_term import ShortTermMemory
     from memrecall.memory.sync import Memory
 
 __all__ = [
@@ -45,11 +44,10 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        ".long_term": ("LongTermMemory",),
+        ".layers": ("LongTermMemory", "ShortTermMemory"),
         ".memory": ("AsyncMemory",),
         ".reranking": ("CrossEncoderReranker", "EndpointReranker", "Reranker"),
         ".retention": ("Policy",),
-        ".short_term": ("ShortTermMemory",),
         ".sync": ("Memory",),
     },
 )

@@ -12,11 +12,11 @@ from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
 from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Jobs, Processes, Schedule
+from memrecall.memory.layers import ShortTermMemory
 from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.recall import client_of, require_one_database
 from memrecall.memory.reranking import CheckedReranker, Reranker, make_reranker
 from memrecall.memory.search import RecallTimes
-from memrecall.memory.short_term import ShortTermMemory
 from memrecall.messages import Redact
 from memrecall.model.prompts import answers_by_rules
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
@@ -189,7 +189,7 @@ class SharedState:
             library.settings, self.components.model_client, library.embedder
         )
         library.review_plan = review_plan
-        ingestor = Ingestor(library, extractor, self.processes)
+        ingestor = Ingestor(library, extractor, self.processes, self.jobs)
         return Resources(library, extractor, ingestor, RecallTimes(library.store))
 
     async def _open_library(self) -> Library:
@@ -208,6 +208,7 @@ class SharedState:
         if self._resources is None:
             return
         await self.jobs.settle(patience)
+        await self._resources.ingestor.summaries.close()
         await self._resources.recall_times.flush()
         if self.library is None:
             await self._resources.library.close()

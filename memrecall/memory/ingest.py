@@ -36,12 +36,13 @@ from memrecall.extraction.rules.conversation import refers_back
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.graph import write_relations
-from memrecall.memory.jobs import Processes, run_process
+from memrecall.memory.jobs import Jobs, Processes, run_process
 from memrecall.memory.records import StoredMessages, outcome_item, to_utterance, to_utterances
-from memrecall.memory.short_term import SessionSummaries
+from memrecall.memory.summaries import SummaryWriter
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import PlanOutcome, PlanStep
+from memrecall.store.privacy import protect_new
 from memrecall.types import (
     EXTRACTION,
     NAME_LENGTH,
@@ -81,31 +82,40 @@ class Addition:
 class Ingestor:
     """Stores messages and derives memories, relations and summaries from them."""
 
-    def __init__(self, library: Library, extractor: Extractor, processes: Processes) -> None:
+    def __init__(
+        self,
+        library: Library,
+        extractor: Extractor,
+        processes: Processes,
+        jobs: Jobs | None = None,
+    ) -> None:
         self._library = library
         self._extractor = extractor
         self._processes = processes
+        self.summaries = SummaryWriter(library.store, extractor, jobs or Jobs())
         # One decision per user at a time, because they build on each other. Those of other
         # processes are noticed when a plan is applied.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def store(self, addition: Addition) -> StoredMessages:
         """Store the messages, all or none; without `infer` each becomes a memory as it is."""
-        scope = addition.scope
+        scope, privacy = addition.scope, self._library.store.database.privacy
+        # Extractors and processes read what is stored, never what is redacted.
+        messages = [protect_new(privacy, message) for message in addition.messages]
         if addition.infer:
-            result = await self._library.add_messages(scope, addition.messages)
-            return StoredMessages(addition.messages, result)
+            result = await self._library.add_messages(scope, messages)
+            return StoredMessages(messages, result)
         await self._library.vectors.prepare()
-        memories = [_message_memory(message, addition) for message in addition.messages]
-        self._library.require_small_metadata(addition.messages)
+        memories = [_message_memory(message, addition) for message in messages]
+        self._library.require_small_metadata(messages)
         changes = self._library.store.changes(scope)
-        result, keys = await changes.write_turn(addition.messages, memories, actor=EXTRACTION)
+        result, keys = await changes.write_turn(messages, memories, actor=EXTRACTION)
         added: list[tuple[PlanOutcome, NewMessage]] = []
-        for message, key in zip(addition.messages, keys, strict=True):
+        for message, key in zip(messages, keys, strict=True):
             if key is not None:
                 added.append((PlanOutcome.of_content("ADD", key, message.content), message))
         self._library.vectors.expect({scope.user_id: result.stored + len(added)})
-        return StoredMessages(addition.messages, result, tuple(added))
+        return StoredMessages(messages, result, tuple(added))
 
     async def finish(
         self, addition: Addition, stored: StoredMessages, problems: Sequence[str] = ()
@@ -127,8 +137,7 @@ class Ingestor:
             if graph := await _report_failure("relations", extracted, problems):
                 relations = graph["relations"]
                 problems += graph["problems"]
-            summaries = SessionSummaries(self._library.store, scope, self._extractor)
-            await _report_failure("summaries", summaries.update(), problems)
+            self.summaries.expect(scope)
         result = AddResult(
             results=results,
             **stored.receipt(),
@@ -166,6 +175,7 @@ class Ingestor:
         The first outcome is about the memory, the others about memories that it ended. What the
         user said is kept: only the user's own messages replace it.
         """
+        memory = protect_new(self._library.store.database.privacy, memory)
         extracted = await self._read_facts(scope, [Utterance("", None, Role.USER, memory.content)])
         facts = [fact for fact in extracted.facts if fact.memory_type != RETRACTION]
         whole = as_one_fact(memory.content, facts)

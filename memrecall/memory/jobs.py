@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.scope import Scope
-from memrecall.store import JOB_PREFIX, SessionState, Store
+from memrecall.store import JOB_PREFIX, Checkpoint, SessionState, Store
 from memrecall.timing.deadlines import in_background
 from memrecall.workers import ignore_outcome
 
@@ -153,6 +153,18 @@ def _record(store: Store, owner: str, job_id: str) -> SessionState:
     return store.session_state(Scope(owner, session_id=job_id))
 
 
+def _stored_state(job_id: str, checkpoint: Checkpoint) -> dict[str, Any]:
+    is_late = datetime.now(UTC) - checkpoint.created_at > _LONGEST
+    if checkpoint.state["state"] == "running" and is_late:
+        return {
+            **checkpoint.state,
+            "job_id": job_id,
+            "state": "failed",
+            "error": "its process ended",
+        }
+    return {"job_id": job_id, **checkpoint.state}
+
+
 class Jobs:
     """The background jobs of one `AsyncMemory`, with the results of the latest."""
 
@@ -176,6 +188,32 @@ class Jobs:
                 del self._tasks[old], self._owners[old]
         return self.state(job_id)
 
+    async def run(
+        self,
+        store: Store,
+        work: Callable[[], Awaitable[dict[str, Any]]],
+        owner: str,
+        job_id: str,
+        about: dict[str, Any],
+    ) -> None:
+        """Do work that others can see, and that a later process can take up again."""
+        record = _record(store, owner, job_id)
+        await record.drop_jobs(datetime.now(UTC) - _KEPT)
+        state = {**about, "state": "waiting"}
+        try:
+            await record.save({**about, "state": "running"})
+            state = {**about, "state": "done", "result": await work()}
+        except Exception as error:
+            state |= {"state": "failed", "error": f"{type(error).__name__}: {error}"}
+            raise
+        finally:
+            await _save_end(record, state)
+
+    async def list(self, store: Store, owner: str) -> "list[dict[str, Any]]":
+        """Return the jobs of a user, of all processes, the latest first."""
+        checkpoints = await store.session_state(Scope(owner)).jobs()
+        return [_stored_state(job_id, checkpoint) for job_id, checkpoint in checkpoints]
+
     async def _run(
         self, store: Store, work: Coroutine[Any, Any, dict[str, Any]], owner: str, job_id: str
     ) -> dict[str, Any]:
@@ -196,12 +234,9 @@ class Jobs:
             return self.state(job_id, owner)
         is_job = job_id.startswith(JOB_PREFIX)
         checkpoint = await _record(store, owner, job_id).latest() if is_job else None
-        age = None if checkpoint is None else datetime.now(UTC) - checkpoint.created_at
-        if checkpoint is None or age is None or age > _KEPT:
+        if checkpoint is None or datetime.now(UTC) - checkpoint.created_at > _KEPT:
             return self.state(job_id)
-        if checkpoint.state["state"] == "running" and age > _LONGEST:
-            return {"job_id": job_id, "state": "failed", "error": "its process ended"}
-        return {"job_id": job_id, **checkpoint.state}
+        return _stored_state(job_id, checkpoint)
 
     def running(self, owner: str) -> int:
         """Return how many jobs of a user are running."""

@@ -79,7 +79,10 @@ class StoredMessages:
         """Return the fields of the result of an `add` that are about its messages."""
         written = self.written
         names = [status.value for status in written.statuses]
-        return {"messages": list(written.ids), "stored": written.stored, "statuses": names}
+        receipt = {"messages": list(written.ids), "stored": written.stored, "statuses": names}
+        if any(written.redacted):
+            receipt["redacted"] = [list(kinds) for kinds in written.redacted]
+        return receipt
 
 
 def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None) -> dict[str, Any]:

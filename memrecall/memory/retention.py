@@ -208,6 +208,17 @@ class RetentionMixin(MemoryBase):
             return await jobs.wait(job_id, owner) if wait else jobs.state(job_id, owner)
         return await jobs.find((await self._open()).library.store, job_id, owner)
 
+    async def resume(self) -> None:
+        """Go on with what an earlier process may have left of the users who were active last."""
+        resources = await self._open()
+        latest = await resources.library.vectors.resume()
+        await resources.ingestor.summaries.resume(latest)
+
+    async def jobs(self, user_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the background jobs of a user's last day, the latest first."""
+        scope = self._scope(user_id)
+        return await self._shared.jobs.list((await self._open()).library.store, scope.user_id)
+
     def running_jobs(self, user_id: str | None = None) -> int:
         """Return how many jobs of a user are running."""
         return self._shared.jobs.running(self._scope(user_id).user_id)

@@ -14,16 +14,16 @@ from memrecall.memory.graph import (
     undo_correction,
     write_relations,
 )
-from memrecall.memory.long_term import LongTermMemory
-from memrecall.memory.recall import make_recaller
-from memrecall.memory.records import to_utterance
-from memrecall.memory.short_term import (
+from memrecall.memory.layers import (
     EVERY_MESSAGES,
     EVERY_SECONDS,
     Item,
-    SessionSummaries,
+    LongTermMemory,
     ShortTermMemory,
 )
+from memrecall.memory.recall import make_recaller
+from memrecall.memory.records import to_utterance
+from memrecall.memory.summaries import SessionSummaries
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import AuditEntry, StoredSummary
@@ -97,7 +97,7 @@ class SessionsMixin(MemoryBase):
     ) -> dict[str, Any]:
         """Summarise a session's messages since the last summary; return all its summaries."""
         scope = self._scope(user_id, agent_id, session_id)
-        new = await (await self._summaries(scope)).update(whole=whole)
+        new = await (await self._open()).ingestor.summaries.update(scope, whole=whole)
         store = (await self._open()).library.store
         summaries = await store.session_state(scope).summaries()
         return {"new": len(new), "results": [_summary_item(summary) for summary in summaries]}
@@ -117,7 +117,10 @@ class SessionsMixin(MemoryBase):
         library = (await self._open()).library
         profile = await LongTermMemory(library, scope).user_info.profile()
         facts = [(values[0]["value"], values[0]["evidence"]) for values in profile.values()]
-        return await (await self._summaries(scope)).context(max_tokens, facts)
+        resources = await self._open()
+        await resources.ingestor.summaries.settle(scope)
+        summaries = SessionSummaries(library.store, scope, resources.extractor)
+        return await summaries.context(max_tokens, facts)
 
     async def end_session(
         self,
@@ -132,7 +135,7 @@ class SessionsMixin(MemoryBase):
         session = scope.session_id or DEFAULT_NAME
         library = (await self._open()).library
         store = library.store
-        new = await (await self._summaries(scope)).update(whole=True)
+        new = await (await self._open()).ingestor.summaries.update(scope, whole=True)
         summaries = [s for s in await store.session_state(scope).summaries() if s.level == SESSION]
         experience = None
         if summaries and summaries[-1].text.strip():  # the rules may find nothing to say
@@ -314,10 +317,6 @@ class SessionsMixin(MemoryBase):
         await undo_correction(library, scope, correction_id)
         await library.store.audit(scope).add(AuditEntry("undo", self._actor, correction_id))
         return True
-
-    async def _summaries(self, scope: Scope) -> SessionSummaries:
-        resources = await self._open()
-        return SessionSummaries(resources.library.store, scope, resources.extractor)
 
     async def _update_short_term(self, user_id: str, erased: Collection[str] = ()) -> None:
         """Let a user's short-term memories follow what was hidden, shown or erased."""

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from memrecall.errors import CallerError, InvalidArgument
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
-from memrecall.memory.long_term import DomainKnowledge, Experience, UserInfo
+from memrecall.memory.layers import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
 from memrecall.messages import Redact
@@ -287,6 +287,7 @@ class Memory:
     delete_all = _blocking(AsyncMemory.delete_all)
     process = _blocking(AsyncMemory.process)
     job = _blocking(AsyncMemory.job)
+    jobs = _blocking(AsyncMemory.jobs)
     sweep = _blocking(AsyncMemory.sweep)
     erase = _blocking(AsyncMemory.erase)
     reset = _blocking(AsyncMemory.reset)

@@ -5,18 +5,21 @@ machine, so a request from another address, through a proxy or from a web page i
 """
 
 import ipaddress
+import logging
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from memrecall.errors import NotFound
+from memrecall.errors import NotFound, StorageError
 from memrecall.scope import Permission, Scope
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.limits import RequestLimiter
-from memrecall.store import Key, Keys, Store
+from memrecall.store import AuditEntry, Key, Keys, Store
 from memrecall.types import check_id
+
+log = logging.getLogger("memrecall.server")
 
 Headers = Mapping[bytes, bytes]
 Address = tuple[str, int]
@@ -26,6 +29,24 @@ LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
 USER_HEADER = "X-Memrecall-User"  # which of a key's users; set by trusted code, never by a model
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+
+
+@dataclass(slots=True)
+class AdminReads:
+    """The users that an admin's request reads; changes leave entries of their own."""
+
+    users: set[str] = field(default_factory=set)
+    changes: bool = False
+
+    async def log(self, store: Store, actor: str) -> None:
+        """Write to the audit log of each user that their data was read."""
+        for user in sorted(self.users) if not self.changes else ():
+            try:
+                await store.audit(Scope(user)).add(AuditEntry("read", actor))
+            except StorageError:  # such as a read-only database
+                fields = {"action": "read", "key": actor.removeprefix(KEY_ACTOR), "user": user}
+                log.info("audit", extra={"fields": fields})
+        self.users.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +60,14 @@ class Principal:
     permissions: frozenset[Permission] = frozenset()
     named_user: str | None = None  # by a header: the only user of this request
     refusal: str = "this key is read-only"  # the answer to a write, if it is
+    reads: AdminReads | None = field(default=None, compare=False)  # of the key of an admin
 
     @classmethod
     def from_key(cls, key: Key) -> "Principal":
         """Return the principal of a key."""
-        return cls(key.key_id, key.users, key.agent_id, key.read_only, key.permissions)
+        is_admin = key.users is None and Permission.OPERATOR in key.permissions
+        principal = cls(key.key_id, key.users, key.agent_id, key.read_only, key.permissions)
+        return replace(principal, reads=AdminReads()) if is_admin else principal
 
     @property
     def actor(self) -> str:
@@ -79,6 +103,8 @@ class Principal:
             raise invalid_field(USER_HEADER, "names another user than the rest of the request")
         if self.users is not None and user_id not in self.users:
             raise NotFound("the key has no access to this user")
+        if self.reads is not None:
+            self.reads.users.add(user_id)
         return Scope(user_id, self.agent_id, session_id, self.permissions)
 
     def can_view(self, user_id: str) -> bool:
@@ -106,6 +132,8 @@ class Principal:
 
     def require_write(self) -> None:
         """Raise PERMISSION_DENIED if the key or the service is read-only."""
+        if self.reads is not None:
+            self.reads.changes = True
         if self.read_only:
             details = {"reason": "read_only"}
             raise RequestError(Problem("PERMISSION_DENIED", self.refusal, details))

@@ -265,7 +265,7 @@ async def serve(
         config.load()  # NiceGUI looks for a loaded server
         if role.is_first:
             await app.start_sweeps()
-            await library.vectors.resume()
+            await app.service.memory.resume()
         workers = worker_processes(settings.text_workers, _WORKER_MODULES)
         await stack.enter_async_context(workers)
         if app.service.counters is not None:

@@ -5,7 +5,7 @@ for each agent alone: one agent's knowledge costs no other anything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -109,12 +109,18 @@ class Knowledge:
         """Store an entry, or rewrite that of its key; a repeated one has the key of the first."""
         self._require_permission()
         row = {
-            **entry.row(),
+            **self.protect(entry).row(),
             "model": None if vector is None else vector.model,
             "vector": None if vector is None else vector.packed,
         }
         is_new = entry.key is None
         return await self._database.transact(lambda c: self._write(c, row, must_exist, is_new))
+
+    def protect(self, entry: NewKnowledge) -> NewKnowledge:
+        """Return what is to be stored of an entry, as the privacy policy of the database says."""
+        fields = {"content": entry.content, "summary": entry.summary, "tags": list(entry.tags)}
+        changed = self._database.privacy.protect({**fields, "metadata": dict(entry.metadata)})
+        return replace(entry, **changed)
 
     async def get(self, key: str) -> KnowledgeEntry:
         """Return one entry; NotFound if the agent has none of that key."""
@@ -179,7 +185,7 @@ class Knowledge:
         now = datetime.now(UTC)
         rows = [
             {
-                **entry.row(),
+                **self.protect(entry).row(),
                 "created_at": entry.created_at or now,
                 "updated_at": entry.updated_at or now,
             }

@@ -91,6 +91,12 @@ class Owners:
         """Return agents by id."""
         return await self._list(select(agents), agents.c.agent_id, after, limit)
 
+    async def latest_users(self, limit: int) -> list[str]:
+        """Return the users who wrote or recalled last."""
+        active = select(users.c.user_id).where(users.c.last_active_time.is_not(None))
+        latest = active.order_by(users.c.last_active_time.desc()).limit(limit)
+        return [row.user_id for row in await self._database.fetch(latest)]
+
     async def list_users(
         self, agent_id: str | None = None, after: str = "", limit: int = LIST_SIZE
     ) -> OwnerPage:

@@ -151,13 +151,36 @@ class SessionState:
             "session_id": session_of(scope),
         }
 
-    async def summaries(self, *, withdrawn: bool = False) -> list[StoredSummary]:
-        """Return all summaries by level and number; `withdrawn` ones have no text."""
-        statement = select(*_SUMMARY).where(*self._match(summaries))
-        if not withdrawn:
-            statement = statement.where(summaries.c.made_by.not_in((WITHDRAWN_BY, NOTHING)))
-        ordered = statement.order_by(summaries.c.level, summaries.c.number)
-        return [StoredSummary(**row._mapping) for row in await self._database.fetch(ordered)]
+    async def summaries(self) -> list[StoredSummary]:
+        """Return all summaries that have a text, by level and number."""
+        return await self._summaries(summaries.c.made_by.not_in((WITHDRAWN_BY, NOTHING)))
+
+    async def last_summaries(self, level: int, count: int) -> list[StoredSummary]:
+        """Return the last summaries of a level, oldest first."""
+        return await self._summaries(summaries.c.level == level, latest=count)
+
+    async def withdrawn_summaries(self, level: int, count: int) -> list[StoredSummary]:
+        """Return the last summaries of a level that wait to be made again, oldest first."""
+        is_withdrawn = summaries.c.made_by == WITHDRAWN_BY
+        return await self._summaries(summaries.c.level == level, is_withdrawn, latest=count)
+
+    async def summaries_between(
+        self, level: int, first: int, last: int | None = None
+    ) -> list[StoredSummary]:
+        """Return the summaries of a level that begin in a span of messages, oldest first."""
+        begins = summaries.c.first_sequence_no
+        in_span = begins >= first if last is None else begins.between(first, last)
+        return await self._summaries(summaries.c.level == level, in_span)
+
+    async def _summaries(self, *conditions: Any, latest: int | None = None) -> list[StoredSummary]:
+        statement = select(*_SUMMARY).where(*self._match(summaries), *conditions)
+        order = (summaries.c.level, summaries.c.number)
+        if latest is not None:
+            last_first = statement.order_by(*(column.desc() for column in order)).limit(latest)
+            rows = list(reversed(await self._database.fetch(last_first)))
+        else:
+            rows = list(await self._database.fetch(statement.order_by(*order)))
+        return [StoredSummary(**row._mapping) for row in rows]
 
     async def add_summaries(self, new: list[StoredSummary]) -> None:
         """Store summaries; those of the same level and number are replaced."""
@@ -235,6 +258,7 @@ class SessionState:
             raise InvalidArgument(
                 f"the state has {size} bytes of JSON", hint=f"Reduce it to {STATE_BYTES}"
             )
+        state = self._database.privacy.protect({"state": state}).get("state", state)
         return await self._database.transact(lambda c: self._save(c, state))
 
     async def latest(self) -> Checkpoint | None:
@@ -243,6 +267,17 @@ class SessionState:
         last = statement.order_by(checkpoints.c.number.desc()).limit(1)
         rows = await self._database.fetch(last)
         return Checkpoint(**rows[0]._mapping) if rows else None
+
+    async def jobs(self) -> list[tuple[str, Checkpoint]]:
+        """Return the ids and latest states of the user's jobs, the latest first."""
+        of_user = select(checkpoints.c.session_id, *_CHECKPOINT).where(
+            is_job_of(self._scope.user_id)
+        )
+        latest: dict[str, Checkpoint] = {}
+        order = (checkpoints.c.created_at.desc(), checkpoints.c.number.desc())
+        for row in await self._database.fetch(of_user.order_by(*order)):
+            latest.setdefault(row.session_id, Checkpoint(row.number, row.state, row.created_at))
+        return list(latest.items())
 
     async def drop_jobs(self, before: datetime) -> None:
         """Remove the states of the user's jobs that were saved before a moment."""

@@ -55,6 +55,7 @@ from memrecall.store.traces.records import Traces
 from memrecall.store.traces.trace_list import TraceList
 from memrecall.store.vectors import VectorStore
 from memrecall.text import TEXT_VERSION
+from memrecall.text.privacy import PrivacyPolicy
 
 _USER_AND_AGENT = USER_VERSION.add_columns(
     select(agents.c.status)
@@ -101,11 +102,14 @@ class Store:
         statement_timeout: float = 20.0,
         retry_seconds: float = 10.0,
         read_only: bool = False,
+        privacy: str = "redact,tag",
     ) -> "Store":
         """Open a database and upgrade its schema; `read_only` creates and changes nothing.
 
-        The times are in seconds; the last two are for PostgreSQL.
+        The times are in seconds; the last two are for PostgreSQL. `privacy` says what is done with
+        secrets and with personal data in all that is written.
         """
+        policy = PrivacyPolicy.parse(privacy)
         options = ConnectionOptions(
             durability=durability,
             lock_timeout=lock_timeout,
@@ -115,6 +119,7 @@ class Store:
         create = create and not read_only
         database = Database(location, options, create=create, retry_seconds=retry_seconds)
         try:
+            database.privacy = policy
             await database.prepare()
             await database.retries.run(lambda: upgrade(database))
             facts = await _read_facts(database)

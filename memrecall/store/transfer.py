@@ -31,7 +31,9 @@ from memrecall.store.database.statements import (
     split,
 )
 from memrecall.store.database.tables import UtcTime, memories, messages, sessions, tombstones, users
+from memrecall.store.privacy import protect_row
 from memrecall.store.texts import SEARCH_TEXT
+from memrecall.text.privacy import PrivacyPolicy
 from memrecall.types import (
     ID_LENGTH,
     MemoryRecord,
@@ -96,16 +98,19 @@ async def import_user(
     Rows whose key exists already stay as they are, and what was erased stays erased.
     """
     check_id("user_id", user_id)
-    rows = await asyncio.to_thread(_parse_all, user_id, records)
+    rows = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
     await database.transact(lambda c: _import(c, user_id, dict(rows)))
     return {name: len(table_rows) for name, table_rows in rows.items()}
 
 
-def _parse_all(user_id: str, records: Iterable[Mapping[str, Any]]) -> dict[str, list[ExportedRow]]:
+def _parse_all(
+    user_id: str, records: Iterable[Mapping[str, Any]], privacy: PrivacyPolicy
+) -> dict[str, list[ExportedRow]]:
     """Return the rows of each table, with what is derived from them."""
     rows: dict[str, list[ExportedRow]] = {table.name: [] for table in _TABLES}
     for record in records:
         name, row = parse_record(record)
+        row |= protect_row(privacy, _BY_NAME[name], row)
         if (search_text := SEARCH_TEXT.get(_BY_NAME[name])) is not None:
             row["search_text"] = search_text(row)
         rows[name].append({**row, "user_id": user_id})

@@ -198,12 +198,6 @@ class VectorStore:
             statement = statement.where(both.c.user_id == user_id)
         return int((await self._database.fetch(statement, {"of_model": self.model}))[0].n)
 
-    async def latest_users(self, limit: int) -> list[str]:
-        """Return the users who wrote or recalled last."""
-        active = select(users.c.user_id).where(users.c.last_active_time.is_not(None))
-        latest = active.order_by(users.c.last_active_time.desc()).limit(limit)
-        return [row.user_id for row in await self._database.fetch(latest)]
-
     async def claim(self, owner: str, seconds: float, asked: Sequence[str]) -> list[str] | None:
         """Let one process embed for some seconds; return the users that others have asked for.
 

@@ -1,11 +1,15 @@
 """The commands `memories`, `graph`, `sweep` and `export`."""
 
+import asyncio
 import io
 import json
 from pathlib import Path
 
 import pytest
 
+from memrecall.scope import Scope
+from memrecall.store import Store
+from memrecall.types import NewMessage, Role
 from tests.cases import check_each
 from tests.cli.conftest import Shell, assert_error_line
 
@@ -260,3 +264,17 @@ def test_truncated_memory_says_so(shell: Shell, db: Path, monkeypatch: pytest.Mo
     shown = shell("memories", "show", added["id"], *arguments, "--json").json
     assert [item["truncated"] for item in (added, listed, found, hit, shown)] == [True] * 5
     assert "truncated" in shell("memories", "list", *arguments).out
+
+
+def test_scan_counts_secrets_and_redacts_them(shell: Shell, tmp_path: Path) -> None:
+    async def fill() -> None:
+        async with await Store.open(str(db), privacy="off") as store:
+            message = NewMessage(content=f"{secret} or ann@example.com", role=Role.USER)
+            await store.timeline(Scope("ann")).add([message])
+
+    db, secret = tmp_path / "scan.db", "ghp_" + "a1" * 20
+    asyncio.run(fill())
+    found = shell("scan", "--db", db)
+    assert found.out == "ann  token 1, e-mail 1\n1 rows read, 1 would be changed by --apply\n"
+    assert shell("scan", "--apply", "--db", db, "--json").json["changed"] == 1
+    assert secret.encode() not in db.read_bytes()

@@ -165,9 +165,9 @@ async def test_secrets_are_redacted_before_they_are_sent(
     prompt = samples(f"Use {secret} for ACME-4711 like last time", "", str(tmp_path))[0]
     await hook.run(prompt.event, prompt.payload)
     contents = [m.content for m in await stored(service.library)]
-    assert contents == ["Use [redacted] for [redacted] like last time"]
+    assert contents == ["Use [redacted: api key] for [redacted] like last time"]
     (trace,) = (await service.library.store.traces(Scope("ann")).page()).items
-    assert "[redacted]" in repr(trace)
+    assert "[redacted: api key]" in repr(trace)
     assert secret not in repr(trace)
 
 

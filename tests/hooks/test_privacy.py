@@ -1,7 +1,6 @@
 """What hooks leave alone: ignored folders, and secrets in what is said."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from memrecall.integrations.hooks.privacy import (
     MASK,
     is_ignored,
     redact_patterns,
-    redact_secrets,
 )
 from tests.cases import check_each
 from tests.hooks.hook_process import bind
@@ -100,84 +98,5 @@ def test_session_with_several_folders_is_left_alone_if_one_is_ignored(
     assert (event is None) == (ignored is not None)
 
 
-KEY_BLOCK = (
-    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAA\n-----END OPENSSH PRIVATE KEY-----"
-)
-TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
-SECRETS: dict[str, str] = {
-    "use sk-proj-abcdefghijklmnopqrstuvwx now": "use [redacted] now",
-    "AKIAIOSFODNN7EXAMPLE, right?": "[redacted], right?",
-    f"ghp_{'a1' * 20}": "[redacted]",
-    f"github_pat_{'a1' * 20}": "[redacted]",
-    f"glpat-{'a1' * 10} xoxb-{'12-' * 10}x": "[redacted] [redacted]",
-    f"AIza{'Sy5' * 11}ab": "[redacted]",
-    f"sk_live_{'4e' * 12}": "[redacted]",
-    f"mr_0123456789abcdef_{'Ab-1' * 10}": "[redacted]",
-    f"before\n{KEY_BLOCK}\nafter": "before\n[redacted]\nafter",
-    KEY_BLOCK[:60]: "[redacted]",
-    f"it is {TOKEN}.": "it is [redacted].",
-    f"Authorization: Bearer {'a1' * 12}": "Authorization: Bearer [redacted]",
-    "postgresql://ann:hunter2@db/x": "postgresql://ann:[redacted]@db/x",
-    "API_KEY=abc123def456": "API_KEY=[redacted]",
-    'export DB_PASSWORD="s3cret-enough"': 'export DB_PASSWORD="[redacted]"',
-    '{"client_secret": "9f8e7d6c5b"}': '{"client_secret": "[redacted]"}',
-    "password: hunter22": "password: [redacted]",
-    "密码是 abc12345，别忘了": "密码是 [redacted]，别忘了",
-    "密钥：k3y-0f-mine": "密钥：[redacted]",
-    "my password is hunter2": "my password is [redacted]",
-    "the secret key is s3cr3tvalue, ok?": "the secret key is [redacted], ok?",
-    "API_KEY=abcdefghijklmnop": "API_KEY=[redacted]",
-    "passwd: correcthorsebattery.": "passwd: [redacted].",
-    "我的密码：correcthorse": "我的密码：[redacted]",
-    "api key: abc123def456": "api key: [redacted]",
-}
-HARMLESS = (
-    "the token is parsed in tokens.py",
-    "password = getpass.getpass()",
-    "my password is wrong, and the secret is understanding people",
-    "def read(api_key: AuthenticationToken, password=default_password): ...",
-    "api_key=settings.api_key",
-    "我的密码是什么？",
-    "def login(user: str, password: str) -> Token:",
-    "rename sk-button to primary-button",
-    "see https://example.com/a:b@c and 10:30",
-    "-----BEGIN CERTIFICATE-----",
-    "我忘了密码，怎么办？",
-    "commit 3bd1c18 changes the secret santa page",
-    "ask-me-anything-about-the-weather",
-)
-
-
-def test_secrets_are_masked() -> None:
-    def check(text: str) -> None:
-        assert redact_secrets(text) == SECRETS[text]
-        assert redact_secrets(SECRETS[text]) == SECRETS[text]
-
-    check_each(SECRETS, check)
-
-
-def test_ordinary_text_is_kept() -> None:
-    def check(text: str) -> None:
-        assert redact_secrets(text) == text
-
-    check_each(HARMLESS, check)
-
-
 def test_own_patterns_are_masked() -> None:
     assert redact_patterns("case 4711 of ACME", [r"\d+", "ACME"]) == f"case {MASK} of {MASK}"
-
-
-def test_time_to_mask_grows_with_length_only() -> None:
-    """A hostile text is searched by bounded steps: twice the text, about twice the time."""
-
-    def check(part: str) -> None:
-        seconds = []
-        for length in (10_000, 80_000):
-            text = part * (length // len(part))
-            start = time.process_time()
-            redact_secrets(text)
-            seconds.append(time.process_time() - start)
-        # Quadratic time would be 64 times as long.
-        assert seconds[1] < 24 * seconds[0] + 0.05, seconds
-
-    check_each(("a.", "token=", "密码是", "eyJa", "://a:", KEY_BLOCK[:35], "bearer "), check)

@@ -10,7 +10,7 @@ import pytest
 
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import AsyncMemory
-from memrecall.memory.short_term import Item, ShortTermMemory
+from memrecall.memory.layers import Item, ShortTermMemory
 from memrecall.scope import Permission, Scope
 from memrecall.store import Store
 from memrecall.text_length import estimate_tokens

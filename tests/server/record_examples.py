@@ -176,6 +176,7 @@ REQUESTS = {
     "undo_memory": Example({**PATH, "memory_id": "mem_0001"}),
     "read_history": Example({**PATH, "memory_id": "mem_0001"}),
     "read_job": Example({**PATH, "job_id": JOB}),
+    "list_jobs": Example(PATH),
     "read_graph": Example({**PATH, "entity": "李明"}),
     "read_state": Example({**PATH, "session_id": "s_1", "max_tokens": 200}),
     "delete_memories": Example({**PATH, "filters": '{"topic": "food"}', "dry_run": True}),
@@ -236,8 +237,9 @@ async def send_requests(library: Library) -> dict[str, Example]:
             )
             assert response.status_code == 200, response.text
             body = _read_body(response)
-            if name == "read_job":
-                body["job_id"] = JOB
+            if name in ("read_job", "list_jobs"):
+                for job in body.get("results", [body]):
+                    job["job_id"] = JOB
             examples[name] = Example(example.parameters, example.body, body)
         return examples
 

@@ -98,8 +98,10 @@ class TestAdd:
         assert (finished["job_id"], finished["state"]) == (job, "done")
         assert finished["result"]["results"][0]["memory"] == "User lives in Paris."
         assert finished["result"]["messages"] == report["messages"]
+        assert (await ann.get("/v1/jobs")).json() == {"results": [finished]}
         ben = await service.client_with_key("ben")
         check_error(await ben.get(f"/v1/jobs/{job}"), 404, "NOT_FOUND")
+        assert (await ben.get("/v1/jobs")).json() == {"results": []}
         check_error(await ann.get("/v1/jobs/job_none"), 404, "NOT_FOUND")
 
     async def test_too_many_jobs_are_refused(

@@ -1,7 +1,7 @@
 """The memory API: add, list, search, update, delete, undo and purge; background jobs."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
@@ -14,7 +14,7 @@ from memrecall.server.http.memory_models import (
     Changed,
     DeleteAllQuery,
     FoundMemories,
-    Job,
+    JobState,
     MemoryHistory,
     MemoryItem,
     MemoryListQuery,
@@ -37,7 +37,7 @@ router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
 
 MAX_MERGED = 50
 MAX_JOBS = 20  # running jobs of one user
-_STAGES = ("memories", "relations", "summaries", "checkpoint")
+_STAGES = ("memories", "relations", "checkpoint")
 _FALLBACK = "the model's answer could not be used: rules were used instead"
 
 
@@ -70,6 +70,20 @@ class PurgedMemory(BaseModel):
     id: str
     purged: int
     messages: list[str]
+
+
+class Job(JobState):
+    """Background work: an add, with its result when it is done, or the summaries of a session."""
+
+    kind: Literal["add", "summaries"]
+    session_id: str | None
+    result: Added | None
+
+
+class JobList(BaseModel):
+    """The background work of a user's last day, the latest first."""
+
+    results: list[Job]
 
 
 _Owner = Annotated[OwnerQuery, Query()]
@@ -188,13 +202,25 @@ async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> 
     return JsonResponse(report)
 
 
+@router.get("/jobs", **route_options("list_jobs", JobList))
+async def list_jobs(query: _Owner, context: Context) -> Response:
+    """List the background work of a user's last day."""
+    jobs = await (await context.active_memory(query.user_id)).jobs()
+    return JsonResponse({"results": [_public_job(job) for job in jobs]})
+
+
 @router.get("/jobs/{job_id}", **route_options("read_job", Job))
 async def read_job(job_id: PathId, query: _Owner, context: Context) -> Response:
-    """Read the state of a background add, for a day; a running one ends with its process."""
+    """Read the state of background work, for a day; a running add ends with its process."""
     job = await (await context.active_memory(query.user_id)).job(job_id)
-    result = job.get("result")
-    report = None if result is None else _public_report(result)
-    return JsonResponse({"job_id": job_id, "state": job["state"], "result": report})
+    return JsonResponse(_public_job(job))
+
+
+def _public_job(job: dict[str, Any]) -> dict[str, Any]:
+    kind, result = job.get("kind", "add"), job.get("result")
+    report = _public_report(result) if kind == "add" and result is not None else None
+    names = ("job_id", "state", "session_id")
+    return {**{name: job.get(name) for name in names}, "kind": kind, "result": report}
 
 
 def _public_report(report: dict[str, Any]) -> dict[str, Any]:
@@ -207,6 +233,7 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
         "messages": report["messages"],
         "stored": report["stored"],
         "statuses": report.get("statuses", []),  # a job of an earlier version has none
+        **({"redacted": report["redacted"]} if "redacted" in report else {}),
         "relations": report.get("relations", []),
         "problems": describe_problems(report.get("problems", ())),
         "job": job,

@@ -324,27 +324,23 @@ class JobState(BaseModel):
     """A background job."""
 
     job_id: str
-    state: Literal["running", "done", "failed"]
+    state: Literal["running", "waiting", "done", "failed"]
 
 
 class Added(BaseModel):
     """The result of an add. The messages are stored, except for those whose status is `erased`,
-    from which nothing is derived; `problems` lists the stages that failed.
+    from which nothing is derived; `problems` lists the stages that failed, `redacted` the kinds of
+    data that are not stored of each message, if there are any.
     """
 
     results: list[MemoryEvent]
     messages: list[str]
     stored: int
     statuses: list[WriteStatus]
+    redacted: list[list[str]] = []
     relations: list[ToldRelation]
     problems: list[str]
     job: JobState | None
-
-
-class Job(JobState):
-    """The state of a background job, and its result when it is done."""
-
-    result: Added | None
 
 
 class Changed(BaseModel):

@@ -357,11 +357,13 @@ class WrittenMessage(BaseModel):
 
     `same` was stored before. `erased` was erased before: it is not stored again, whatever its
     content. `conflict` is stored with another content; it occurs in the details of a 409 only.
+    `redacted` lists the kinds of data that are not stored, if there are any.
     """
 
     message_id: str
     stored: bool
     status: WriteStatus
+    redacted: list[str] = []
 
 
 class WriteReceipt(BaseModel):

@@ -75,8 +75,8 @@ async def write_messages(user_id: PathId, body: WriteRequest, context: Context) 
         raise _with_message_ids(error, entries) from None
     context.service.metrics.stored.inc(result.stored)
     items = [
-        _receipt_item(message_id, status)
-        for message_id, status in zip(result.ids, result.statuses, strict=True)
+        _receipt_item(*item)
+        for item in zip(result.ids, result.statuses, result.redacted, strict=True)
     ]
     return JsonResponse({"stored": result.stored, "items": items})
 
@@ -204,5 +204,8 @@ def _with_message_ids(error: CallerError, entries: Sequence[ScopedMessage]) -> R
     return RequestError(replace(problem, details=details))
 
 
-def _receipt_item(message_id: str, status: WriteStatus) -> dict[str, Any]:
-    return {"message_id": message_id, "stored": status is WriteStatus.NEW, "status": status}
+def _receipt_item(
+    message_id: str, status: WriteStatus, redacted: Sequence[str] = ()
+) -> dict[str, Any]:
+    item = {"message_id": message_id, "stored": status is WriteStatus.NEW, "status": status}
+    return {**item, "redacted": redacted} if redacted else item

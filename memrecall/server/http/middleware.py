@@ -275,7 +275,7 @@ class AdmissionMiddleware:
             scope["state"]["principal"] = await self._authenticator.authenticate(headers, client)
         if scope["method"] in ("POST", "PATCH", "DELETE"):
             receive = await self._read_body(scope, headers, receive)
-        await self._app(scope, receive, send)
+        await self._app(scope, receive, _log_reads(scope["state"], send))
 
     async def _read_body(
         self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive
@@ -310,6 +310,21 @@ class AdmissionMiddleware:
                         return
         except TimeoutError:
             return
+
+
+def _log_reads(state: Mapping[str, Any], send: Send) -> Send:
+    """Return a function that answers an admin only after their reads are in the audit log."""
+    principal: Principal | None = state.get("principal")
+    reads = principal.reads if principal is not None else None
+    if principal is None or reads is None:
+        return send
+
+    async def send_logged(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] < 400:
+            await reads.log(state["service"].library.store, principal.actor)
+        await send(message)
+
+    return send_logged
 
 
 async def _collect(receive: Receive, max_bytes: int) -> tuple[bytes, bool]:

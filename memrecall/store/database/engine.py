@@ -40,6 +40,7 @@ from memrecall.store.database.write_state import (
     WriteProblem,
     WriteState,
 )
+from memrecall.text.privacy import PrivacyPolicy
 from memrecall.timing.batches import CallBatcher
 from memrecall.timing.deadlines import bounded_by, changing
 from memrecall.workers import ProcessOwner, in_thread, run_to_completion
@@ -73,16 +74,15 @@ class Database:
         self._options = options or ConnectionOptions()
         self.retries = DatabaseRetries(retry_seconds)
         self.is_distributed = False  # over the nodes of a cluster, by user; the store sets it
+        self.privacy = PrivacyPolicy()  # of what is written; the store sets it
         self.file = self.dialect.get_file(url)
         self._guard = None if self.file is None else FileGuard(self.file)
         self._reserve = None if self.file is None else SpaceReserve(self.file)
         self._keeps_reserve = False
         self._writes = WriteState(self.file)
         self._server_problem: WriteProblem | None = None
-        self._driver_errors: tuple[type[Exception], ...] = (
-            DBAPIError,
-            *self.dialect.get_driver_errors(),
-        )
+        errors = self.dialect.get_driver_errors()
+        self._driver_errors: tuple[type[Exception], ...] = (DBAPIError, *errors)
         self.owner = ProcessOwner()
         self._engine = self.dialect.create_engine(url, self._options)
         self._direct = self.dialect.create_direct_engine(url, self._options)

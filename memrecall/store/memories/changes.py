@@ -25,7 +25,9 @@ from memrecall.store.messages.records import (
     WriteResult,
     insert_messages,
 )
+from memrecall.store.privacy import protect_new, protect_values
 from memrecall.store.texts import truncate
+from memrecall.text.privacy import PrivacyPolicy
 from memrecall.types import NewMemory, NewMessage, Origin, check_text
 
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
@@ -100,6 +102,9 @@ class MemoryChanges:
                 hint=f"Use {', '.join(EDITABLE_FIELDS)}",
             )
         check_text("actor", actor)
+        privacy = self._database.privacy
+        values = {**values, **protect_values(privacy, {"metadata": {}, **values})}
+        reason = privacy.redact(reason)
 
         async def write(writer: MemoryWriter) -> list[str]:
             await writer.require_unchanged(memory_key, unchanged_since)
@@ -117,6 +122,7 @@ class MemoryChanges:
         """
         check_metadata(new.metadata)
         first, *others = keys
+        new = protect_new(self._database.privacy, new)
 
         async def write(writer: MemoryWriter) -> list[str]:
             return [*keys, await writer.supersede(first, new, origin, reason, *others)]
@@ -180,6 +186,7 @@ class MemoryChanges:
         others may have written since the plan was made: a memory that exists already is not stored
         twice, and one that replaces a missing memory is simply added.
         """
+        steps = [_protect_step(self._database.privacy, step) for step in steps]
 
         async def work(connection: AsyncConnection) -> list[PlanOutcome]:
             locks = await lock_scopes(connection, [self._scope], with_sessions=False)
@@ -212,8 +219,10 @@ class MemoryChanges:
         Return the keys of the memories in the order of the messages. A message that was stored
         already makes no memory.
         """
+        privacy = self._database.privacy
+        messages = [protect_new(privacy, message) for message in messages]
         batch = MessageBatch([ScopedMessage(self._scope, message) for message in messages])
-        pairs = [pair and (with_key(pair[0]), pair[1]) for pair in memories]
+        pairs = [pair and (with_key(protect_new(privacy, pair[0])), pair[1]) for pair in memories]
 
         async def work(connection: AsyncConnection) -> tuple[WriteResult, list[str | None]]:
             locks = await lock_scopes(connection, [self._scope], with_sessions=True)
@@ -232,7 +241,7 @@ class MemoryChanges:
             for origin, group in new_memories.items():
                 await writer.insert(group, origin, stored_rows={})
             await locks.save(connection)
-            return result, keys
+            return result.of_messages(messages), keys
 
         return await self._database.transact(work)
 
@@ -295,6 +304,11 @@ class MemoryChanges:
             return result
 
         return await self._database.transact(work)
+
+
+def _protect_step(privacy: PrivacyPolicy, step: PlanStep) -> PlanStep:
+    memory = step.memory and protect_new(privacy, step.memory)
+    return replace(step, memory=memory, reason=privacy.redact(step.reason))
 
 
 def _only(keys: Sequence[str]) -> str | None:

@@ -38,6 +38,7 @@ from memrecall.store.memories.history import (
 )
 from memrecall.store.memories.insertion import MemoryInserter, with_key
 from memrecall.store.messages.records import WriteResult
+from memrecall.store.privacy import protect_new
 from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_stored_time
 
 NO_FILTER = FilterAll(())
@@ -79,7 +80,7 @@ class Memories:
     ) -> WriteResult:
         """Store a batch, all or nothing; trusted code states its origin and actor."""
         check_text("actor", actor)
-        with_keys = [with_key(memory) for memory in batch]
+        with_keys = [with_key(protect_new(self._database.privacy, memory)) for memory in batch]
         if not with_keys:
             return WriteResult()
 

@@ -1,7 +1,7 @@
 """Writing messages: in batches, all or nothing, and never twice."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, islice
 from typing import Any
@@ -16,7 +16,9 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
 from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages, tombstones
+from memrecall.store.privacy import protect_new
 from memrecall.store.texts import make_search_text
+from memrecall.text.privacy import kinds_in
 from memrecall.types import NewMessage
 from memrecall.workers import run_to_completion
 
@@ -55,6 +57,12 @@ class WriteResult:
 
     ids: tuple[str, ...] = ()
     statuses: tuple[WriteStatus, ...] = ()
+    redacted: tuple[tuple[str, ...], ...] = ()  # the kinds of secrets that are not stored
+
+    def of_messages(self, messages: Sequence[NewMessage]) -> "WriteResult":
+        """Return the result with what was redacted in each message."""
+        kinds = (tuple(kinds_in(message.metadata)) for message in messages)
+        return replace(self, redacted=tuple(kinds))
 
     @property
     def created(self) -> tuple[bool, ...]:
@@ -100,11 +108,16 @@ async def write_messages(database: Database, entries: Sequence[ScopedMessage]) -
     """
     if not entries:
         return WriteResult()
+    entries = [
+        replace(entry, message=protect_new(database.privacy, entry.message)) for entry in entries
+    ]
     if database.is_distributed:
-        return await run_to_completion(_write_by_user(database, entries))
-    if len(entries) > _LARGEST_SHARED:
-        return await _write(database, entries)
-    return await run_to_completion(_write_shared(database, entries))
+        result = await run_to_completion(_write_by_user(database, entries))
+    elif len(entries) > _LARGEST_SHARED:
+        result = await _write(database, entries)
+    else:
+        result = await run_to_completion(_write_shared(database, entries))
+    return result.of_messages([entry.message for entry in entries])
 
 
 async def _write_by_user(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:

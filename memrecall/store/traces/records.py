@@ -127,6 +127,7 @@ class Traces:
             "agent_id": agent_of(self._scope),
             "session_id": self._scope.session_id,
         }
+        row |= self._database.privacy.protect({name: row[name] for name in ("query", "body")})
         oldest = now - timedelta(days=keep_days)
         await self._database.transact(lambda connection: self._add(connection, row, oldest))
         return str(row["trace_id"])

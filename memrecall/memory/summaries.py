@@ -1,0 +1,316 @@
+"""Layered summaries of sessions: turns, chunks of turns, the whole session.
+
+Each level's next summary starts where its last one ended, so that work which stops can go on at any
+time. Sessions are summarised in the background, a piece at a time: nobody waits for it. What takes
+more than one piece, such as a session that was imported, is visible as a job, which a later process
+takes up again.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from memrecall.extraction.protocol import Extractor, Utterance
+from memrecall.memory.jobs import Jobs
+from memrecall.memory.records import to_utterance
+from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.store import JOB_PREFIX, Store, StoredSummary
+from memrecall.store.database.cursors import require_limit
+from memrecall.store.sessions import CHUNKS, NOTHING, SESSION, TURNS
+from memrecall.text_length import estimate_tokens
+from memrecall.timing.deadlines import in_background, seconds_left
+from memrecall.types import Message
+
+log = logging.getLogger(__name__)
+
+MESSAGES_PER_SUMMARY = 6
+SUMMARIES_PER_CHUNK = 5  # so many summaries of turns are made at once, too
+_LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
+_MOST_MESSAGES = 200  # that `context` reads
+_MOST_TOKENS = 10_000_000  # more than any model reads
+_MOST_REMADE = 10  # withdrawn summaries of each level that one update makes again
+_PATIENCE, _SHARE = 2.0, 0.25  # seconds, or share of a deadline, that a reader waits
+
+Choice = TypeVar("Choice")
+
+
+class SessionSummaries:
+    """The layered summaries of one session."""
+
+    def __init__(self, store: Store, scope: Scope, extractor: Extractor) -> None:
+        self._state = store.session_state(scope)
+        self._extractor = extractor
+
+    async def update(self, *, whole: bool = False) -> list[StoredSummary]:
+        """Summarise the messages since the last update; `whole` includes an incomplete batch."""
+        new: list[StoredSummary] = []
+        while piece := await self.update_piece(whole=whole, is_first=not new):
+            new += piece
+        return new
+
+    async def update_piece(
+        self, *, whole: bool = False, is_first: bool = False
+    ) -> list[StoredSummary]:
+        """Summarise the next messages; return nothing if there are none.
+
+        The first piece makes summaries again that were withdrawn.
+        """
+        new_turns = await self._summarise_turns(whole)
+        remade = await self._remake() if is_first and (new_turns or whole) else []
+        last_chunk = await self._state.last_summaries(CHUNKS, 1)
+        # Fewer than a chunk are left each time.
+        turns = await self._state.last_summaries(TURNS, SUMMARIES_PER_CHUNK)
+        turns = [s for s in turns if s.first_sequence_no > _end_of(last_chunk)] + new_turns
+        chunks: list[StoredSummary] = []
+        if len(turns) >= SUMMARIES_PER_CHUNK:
+            number = _next_number(last_chunk)
+            chunks = [await self._summarise_chunk(number, turns[:SUMMARIES_PER_CHUNK])]
+        is_end = whole and len(new_turns) < SUMMARIES_PER_CHUNK
+        session: list[StoredSummary] = []
+        if chunks or is_end or (remade and last_chunk):
+            session = await self._summarise_session(chunks, turns)
+        new = [*new_turns, *chunks, *session]
+        await self._state.add_summaries(new)
+        return new
+
+    async def _remake(self) -> list[StoredSummary]:
+        """Make withdrawn summaries again from what is left."""
+        remade: list[StoredSummary] = []
+        for level in (TURNS, CHUNKS):
+            withdrawn = await self._state.withdrawn_summaries(level, _MOST_REMADE)
+            again = [await self._make_again(old) for old in withdrawn]
+            await self._state.add_summaries(again)
+            remade += again
+        return remade
+
+    async def _make_again(self, old: StoredSummary) -> StoredSummary:
+        span = (old.first_sequence_no, old.last_sequence_no)
+        lines: list[Utterance | str]
+        if old.level == TURNS:
+            messages = await self._state.messages_between(*span)
+            lines = [to_utterance(m) for m in await self._state.without_forgotten(messages)]
+        else:
+            lines = [s.text for s in await self._state.summaries_between(TURNS, *span) if s.text]
+        return await self._summarise(old.level, old.number, lines, span)
+
+    async def context(
+        self, max_tokens: int, profile: Sequence[tuple[str, Sequence[str]]] = ()
+    ) -> dict[str, Any]:
+        """Return the session within `max_tokens`, for a prompt, and what the text consists of.
+
+        That is profile facts, summaries, then the session's last messages in full, as many as fit.
+        `profile` are facts with the ids of their source messages; `sources` are the ids of the
+        messages shown and of those facts, `covers` the sequence numbers that summaries stand for.
+        """
+        require_limit("max_tokens", max_tokens, _MOST_TOKENS)
+        stored = await self._state.summaries()
+        latest = await self._state.last_messages(_MOST_MESSAGES)
+        share = max_tokens * 2 // 3 if stored or profile else max_tokens
+        lines, cost, first = _last_lines(latest, share)
+        if not lines:  # The last message comes before everything else.
+            lines, cost, first = _last_lines(latest, max_tokens)
+        summaries, left = _fitting(
+            _summaries_before(stored, first), max_tokens - cost, lambda summary: summary.text
+        )
+        facts, left = _fitting(profile, left if latest else 0, lambda fact: fact[0])
+        # What summaries and facts leave of their share goes to earlier messages.
+        lines, cost, _ = _last_lines(latest, cost + left)
+        others = [*(fact for fact, _ in facts), *(s.text for s in reversed(summaries))]
+        shown = latest[len(latest) - len(lines) :]
+        ids = [name for _, evidence in facts for name in evidence]
+        return {
+            "text": "\n".join([*others, *lines]),
+            "tokens": cost + sum(estimate_tokens(text) + 1 for text in others),
+            "messages": len(lines),
+            "summaries": len(summaries),
+            "profile": len(facts),
+            "sources": list(dict.fromkeys([*ids, *(message.message_id for message in shown)])),
+            "covers": [[s.first_sequence_no, s.last_sequence_no] for s in reversed(summaries)],
+        }
+
+    async def _summarise_turns(self, whole: bool) -> list[StoredSummary]:
+        last = await self._state.last_summaries(TURNS, 1)
+        after, number = _end_of(last), _next_number(last)
+        new: list[StoredSummary] = []
+        while len(new) < SUMMARIES_PER_CHUNK:
+            batch = await self._state.messages_after(after, MESSAGES_PER_SUMMARY)
+            if not batch or (len(batch) < MESSAGES_PER_SUMMARY and not whole):
+                break
+            span = (batch[0].sequence_no, batch[-1].sequence_no)
+            utterances = [to_utterance(m) for m in await self._state.without_forgotten(batch)]
+            new.append(await self._summarise(TURNS, number + len(new), utterances, span))
+            after = batch[-1].sequence_no
+        return new
+
+    async def _summarise_chunk(self, number: int, turns: Sequence[StoredSummary]) -> StoredSummary:
+        span = (turns[0].first_sequence_no, turns[-1].last_sequence_no)
+        texts = [summary.text for summary in turns if summary.text]
+        return await self._summarise(CHUNKS, number, texts, span)
+
+    async def _summarise_session(
+        self, new_chunks: Sequence[StoredSummary], turns: Sequence[StoredSummary]
+    ) -> list[StoredSummary]:
+        """Return a new session summary: the last one with what has come since, if anything."""
+        earlier = await self._state.last_summaries(SESSION, 1)
+        after = _end_of(earlier)
+        chunks = await self._state.summaries_between(CHUNKS, after + 1)
+        new = [*chunks, *(chunk for chunk in new_chunks if chunk.first_sequence_no > after)]
+        covered = _end_of(new) or after
+        new += [summary for summary in turns if summary.first_sequence_no > covered]
+        if not new:
+            return []
+        parts = [*earlier, *new]
+        span = (parts[0].first_sequence_no, parts[-1].last_sequence_no)
+        texts = [summary.text for summary in parts if summary.text]
+        return [await self._summarise(SESSION, _next_number(earlier), texts, span)]
+
+    async def _summarise(
+        self, level: int, number: int, lines: Sequence[Utterance | str], span: tuple[int, int]
+    ) -> StoredSummary:
+        if not lines:
+            return StoredSummary(level, number, *span, "", NOTHING, datetime.now(UTC))
+        summary = await self._extractor.summarise(lines, _LENGTHS[level])
+        return StoredSummary(level, number, *span, summary.text, summary.by, datetime.now(UTC))
+
+
+class SummaryWriter:
+    """Summarises sessions in the background."""
+
+    def __init__(self, store: Store, extractor: Extractor, jobs: Jobs) -> None:
+        self._store = store
+        self._extractor = extractor
+        self._jobs = jobs
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()  # sessions that got messages while they are summarised
+        self._turn = asyncio.Lock()  # of one piece at a time, first come first served
+
+    def expect(self, scope: Scope) -> None:
+        """Summarise what is new in a session soon; nobody waits for it."""
+        job_id = _job_id(scope)
+        if job_id in self._tasks:
+            self._again.add(job_id)
+        else:
+            self._tasks[job_id] = in_background(self._run(scope, job_id))
+
+    async def resume(self, user_ids: Sequence[str]) -> None:
+        """Go on with what an earlier process may have left of some users."""
+        for user_id in user_ids:
+            for job in await self._jobs.list(self._store, user_id):
+                if job.get("kind") == "summaries" and job["state"] in ("running", "waiting"):
+                    self.expect(Scope(user_id, job["agent_id"], session_id=job["session_id"]))
+
+    async def update(self, scope: Scope, *, whole: bool) -> list[StoredSummary]:
+        """Summarise all of a session now; return the new summaries."""
+        await self.settle(scope)
+        return await SessionSummaries(self._store, scope, self._extractor).update(whole=whole)
+
+    async def settle(self, scope: Scope) -> None:
+        """Wait a moment for a session's summaries."""
+        if task := self._tasks.get(_job_id(scope)):
+            patience = min(_PATIENCE, _SHARE * seconds_left(_PATIENCE / _SHARE))
+            await asyncio.wait([task], timeout=patience)
+
+    async def close(self) -> None:
+        """Stop; what is left is done later."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _run(self, scope: Scope, job_id: str) -> None:
+        summaries = SessionSummaries(self._store, scope, self._extractor)
+        try:
+            while True:
+                self._again.discard(job_id)
+                if len(await self._piece(summaries, is_first=True)) >= SUMMARIES_PER_CHUNK:
+                    about = {
+                        "kind": "summaries",
+                        "agent_id": scope.agent_id,
+                        "session_id": scope.session_id or DEFAULT_NAME,
+                    }
+                    work = partial(self._catch_up, summaries)
+                    await self._jobs.run(self._store, work, scope.user_id, job_id, about)
+                if job_id not in self._again:
+                    return
+        # An extractor may be a plugin. The next messages of the session are another attempt.
+        except Exception as error:
+            log.warning("a session is not summarised yet: %s: %s", type(error).__name__, error)
+        finally:
+            del self._tasks[job_id]
+
+    async def _catch_up(self, summaries: SessionSummaries) -> dict[str, Any]:
+        made = 0
+        while piece := await self._piece(summaries):
+            made += len(piece)
+        return {"summaries": made}
+
+    async def _piece(
+        self, summaries: SessionSummaries, *, is_first: bool = False
+    ) -> list[StoredSummary]:
+        async with self._turn:
+            return await summaries.update_piece(is_first=is_first)
+
+
+def _job_id(scope: Scope) -> str:
+    """Return the id of the job for a session, the same in every process."""
+    session = f"{scope.user_id}\n{scope.agent_id}\n{scope.session_id or DEFAULT_NAME}"
+    return f"{JOB_PREFIX}s{hashlib.sha256(session.encode()).hexdigest()[:16]}"
+
+
+def _of_level(summaries: Sequence[StoredSummary], level: int) -> list[StoredSummary]:
+    return [summary for summary in summaries if summary.level == level]
+
+
+def _end_of(last: Sequence[StoredSummary]) -> int:
+    return last[-1].last_sequence_no if last else 0
+
+
+def _next_number(last: Sequence[StoredSummary]) -> int:
+    return last[-1].number + 1 if last else 1
+
+
+def _last_lines(messages: Sequence[Message], budget: int) -> tuple[list[str], int, int]:
+    """Return a session's last messages as lines, their cost, and their first sequence number."""
+    lines: list[str] = []
+    cost, first = 0, (messages[-1].sequence_no + 1 if messages else 1)
+    for message in reversed(messages):
+        line = f"{message.speaker or message.role.value}: {message.content}"
+        price = estimate_tokens(line) + 1
+        if cost + price > budget:
+            break
+        lines.append(line)
+        cost, first = cost + price, message.sequence_no
+    return lines[::-1], cost, first
+
+
+def _fitting(
+    items: Sequence[Choice], budget: int, text_of: Callable[[Choice], str]
+) -> tuple[list[Choice], int]:
+    """Return the first items that fit a budget of tokens, and what is left of it."""
+    chosen: list[Choice] = []
+    for item in items:
+        price = estimate_tokens(text_of(item)) + 1
+        if price > budget:
+            break
+        budget -= price
+        chosen.append(item)
+    return chosen, budget
+
+
+def _summaries_before(summaries: Sequence[StoredSummary], sequence_no: int) -> list[StoredSummary]:
+    """Return summaries of what came before a message, latest first, without overlaps."""
+    chosen: list[StoredSummary] = []
+    for level in (TURNS, CHUNKS, SESSION):
+        above = _of_level(summaries, level + 1)
+        for summary in sorted(_of_level(summaries, level), key=lambda s: -s.number):
+            is_covered = any(s.last_sequence_no >= summary.last_sequence_no for s in above)
+            if summary.first_sequence_no < sequence_no and not is_covered:
+                chosen.append(summary)
+                if level == SESSION:
+                    break  # The last session summary includes the earlier ones.
+    return chosen

@@ -1,0 +1,138 @@
+"""Summaries follow: an `add` does not wait for what a session has gathered before."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from memrecall.extraction.protocol import Summary
+from memrecall.library.library import Library
+from memrecall.memory import AsyncMemory
+from memrecall.memory.summaries import MESSAGES_PER_SUMMARY, SUMMARIES_PER_CHUNK, SessionSummaries
+from memrecall.scope import Scope
+from memrecall.store import Store
+from memrecall.types import NewMessage, Role
+
+from .conftest import make_settings
+from .word_extractor import WordExtractor
+
+ANN = Scope("ann", session_id="s")
+PIECE = MESSAGES_PER_SUMMARY * SUMMARIES_PER_CHUNK
+LIMIT = 60.0  # seconds, for a machine that is busy
+
+
+class GatedExtractor(WordExtractor):
+    """Summarises once the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.summaries = 0
+
+    async def summarise(
+        self, lines: object, limit_characters: int, language: object = None
+    ) -> Summary:
+        self.asked.set()
+        await self.gate.wait()
+        self.summaries += 1
+        return Summary(f"summary {self.summaries}")
+
+
+async def import_chat(memory: AsyncMemory, count: int) -> None:
+    library: Library = (await memory._open()).library
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    await library.add_messages(
+        ANN,
+        [
+            NewMessage(content=f"line {n}", role=Role.USER, ts=start + timedelta(minutes=n))
+            for n in range(count)
+        ],
+    )
+
+
+async def wait_for_job(memory: AsyncMemory, state: str) -> dict[str, object]:
+    async with asyncio.timeout(LIMIT):
+        while True:
+            jobs = await memory.jobs("ann")
+            if jobs and jobs[0]["state"] == state:
+                return jobs[0]
+            await asyncio.sleep(0.01)
+
+
+def open_memory(location: str, extractor: WordExtractor) -> AsyncMemory:
+    return AsyncMemory(user_id="ann", settings=make_settings(location), extractor=extractor)
+
+
+async def test_add_returns_before_an_imported_session_is_summarised(location: str) -> None:
+    extractor = GatedExtractor()
+    async with open_memory(location, extractor) as memory:
+        await import_chat(memory, 3 * PIECE)
+        async with asyncio.timeout(LIMIT):  # An `add` that waited for the gate would never end.
+            report = await memory.add("the last line", "ann", session_id="s")
+            await extractor.asked.wait()
+        assert (report["stored"], report["problems"]) == (1, [])
+        assert await memory.jobs("ann") == []  # The first piece is no job.
+
+        extractor.gate.set()
+        job = await wait_for_job(memory, "done")
+        assert (job["kind"], job["session_id"]) == ("summaries", "s")
+        assert (await memory.job(str(job["job_id"])))["state"] == "done"
+        summaries = (await memory.summarize("ann", session_id="s", whole=False))["results"]
+        levels = [summary["level"] for summary in summaries]
+        counts = {level: levels.count(level) for level in ("turns", "chunk", "session")}
+        assert counts == {"turns": 3 * SUMMARIES_PER_CHUNK, "chunk": 3, "session": 3}
+
+
+async def test_work_that_was_stopped_goes_on_in_a_later_process(location: str) -> None:
+    extractor = GatedExtractor()
+    extractor.gate.set()
+    async with open_memory(location, extractor) as memory:
+        await import_chat(memory, 3 * PIECE)
+        pieces = 0
+        update = SessionSummaries.update_piece
+
+        async def stop_at_second(self: SessionSummaries, **options: bool) -> object:
+            nonlocal pieces
+            pieces += 1
+            if pieces == 2:
+                extractor.gate.clear()
+            return await update(self, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SessionSummaries, "update_piece", stop_at_second)
+            await memory.add("the last line", "ann", session_id="s")
+            await wait_for_job(memory, "running")
+    async with await Store.open(location) as store:
+        turns = [s for s in await store.session_state(ANN).summaries() if s.level == 0]
+        assert len(turns) == SUMMARIES_PER_CHUNK  # what the first piece made
+
+    extractor.gate.set()
+    async with open_memory(location, extractor) as memory:
+        (job,) = await memory.jobs("ann")
+        assert job["state"] == "waiting"
+        await memory.resume()
+        assert (await wait_for_job(memory, "done"))["job_id"] == job["job_id"]
+        assert (await memory.summarize("ann", session_id="s", whole=False))["new"] == 0
+
+
+async def test_failing_extractor_is_tried_again_with_the_next_message(location: str) -> None:
+    class FailingOnce(GatedExtractor):
+        async def summarise(
+            self, lines: object, limit_characters: int, language: object = None
+        ) -> Summary:
+            if not self.asked.is_set():
+                self.asked.set()
+                raise RuntimeError("no summary")
+            return Summary("a summary")
+
+    extractor = FailingOnce()
+    async with open_memory(location, extractor) as memory:
+        await import_chat(memory, MESSAGES_PER_SUMMARY)
+        report = await memory.add("one more", "ann", session_id="s")
+        assert report["problems"] == []
+        async with asyncio.timeout(LIMIT):
+            await extractor.asked.wait()
+        await memory.add("and another", "ann", session_id="s")
+        summaries = await memory.summarize("ann", session_id="s", whole=False)
+        assert (summaries["new"], len(summaries["results"])) == (0, 1)
