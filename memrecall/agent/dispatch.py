@@ -43,16 +43,18 @@ _log = logging.getLogger(__name__)
 TOOL_SECONDS = 20.0
 _MAX_TRACED_ITEMS = 100
 _LOAD_SECONDS = 120.0  # for a local model, without a deadline
-# functions.x, call=x, tool:x and x<|channel|>commentary all mean x.
-_PREFIX = re.compile(r"^(?:functions?|tools?|call|name)[.:=/]\s*", re.IGNORECASE)
+# functions.x, default_api.x, call=x, tool:x and x<|channel|>commentary all mean x.
+_PREFIX = re.compile(r"^(?:functions?|tools?|default_api|call|name)[.:=/]\s*", re.IGNORECASE)
+_WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])|-")
 _SUFFIX = re.compile(r"(?:<\||\(|\s).*$", re.DOTALL)
 # Failures that say nothing about what is stored; other codes only refuse one call.
 _FAILURE_CODES = frozenset({ToolErrorCode.STORAGE, ToolErrorCode.TIMEOUT, ToolErrorCode.INTERNAL})
 
 
 def normalize_tool_name(name: str) -> str:
-    """Return a tool name without the markup of a chat template."""
-    return _SUFFIX.sub("", _PREFIX.sub("", name.strip())).strip("`'\" ")
+    """Return a tool name in snake case, without the markup of a chat template."""
+    plain = _SUFFIX.sub("", _PREFIX.sub("", name.strip())).strip("`'\" ")
+    return _WORD_START.sub("_", plain).lower()
 
 
 class UnknownTool(NotFound):

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypedDict
 
+from memrecall import model
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
 from memrecall.agent.loop import Finish, LoopContext, RecallLoop, Stop, Widen
@@ -146,6 +147,9 @@ class Recaller:
         except StorageError as error:
             stop = Stop(StopReason.STORAGE_FAILED, error.message)
         state = self._make_state(conversation, version, as_of, time_zone)
+        client = self.model_client
+        if stop is None and client is not None and isinstance(client, model.BaseClient):
+            await client.load()  # before the recall's time begins
         run = RecallRun(self, state, Recorder(_join(self._observer, observer)))
         with trace_recall():
             outcome = (

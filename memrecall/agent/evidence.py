@@ -108,6 +108,7 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
         memory_type=memory.memory_type,
         summary=memory.summary,
         content=memory.content,
+        speaker=memory.speaker,
         ts=memory.since,
         session_id=memory.session_id,
         valid_to=memory.valid_to,

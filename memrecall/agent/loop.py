@@ -6,7 +6,9 @@ store that fails twice, and every limit end the iteration with the results so fa
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import Literal
 
 from memrecall.agent.dispatch import (
     TOOL_SECONDS,
@@ -29,8 +31,20 @@ from memrecall.model.structured import SOURCE
 
 _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
 _MAX_BAD_CALLS = 3  # in a row
+_REFUSAL_CHARACTERS = 200  # of a text that refuses, if it does so at all
+_REFUSAL = re.compile(
+    r".{0,40}\bi(?:['’]m| am)? (?:can['’]?t|cannot|won['’]t|not able to|unable to) (?:\w+ ){0,2}?"
+    r"(?:help|assist|comply|answer|provide|discuss|share|do (?:that|this))\b"
+    r"|.{0,12}(?:无法|不能|没法)(?:回答|提供|协助|帮助|满足|讨论)",
+    re.IGNORECASE | re.DOTALL,
+)
+# What a model does instead of the task: it is corrected once, then the recall ends.
+Deviation = Literal[
+    "text_answer", "leaked_call", "silence", "repeated_search", "bad_calls", "refusal",
+    "truncated_answer",
+]  # fmt: skip
 # Answers of a model that may not be able to call tools at all.
-_NO_TOOLS = frozenset({StopReason.TEXT_ANSWER, StopReason.SILENCE})
+_NO_TOOLS: frozenset[Deviation] = frozenset({"text_answer", "silence"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,7 @@ class Proceed:
 class Steer:
     """The agent has to be corrected; the second time, the reason ends the recall."""
 
-    reason: StopReason
+    reason: Deviation
     phrase: str
 
 
@@ -82,7 +96,7 @@ class LoopContext:
     budget: Budget
     recorder: Recorder
     tool_seconds: float = TOOL_SECONDS
-    steered: set[StopReason] = field(default_factory=set)
+    steered: set[Deviation] = field(default_factory=set)
     has_called_tool: bool = False
 
     def describe_lack(self) -> str:
@@ -168,28 +182,29 @@ class RecallLoop:
             self._context.recorder.add(TextEvent(text=text))
             self._state.turns.append(protocol.AssistantMessage(content=text, source=SOURCE))
         if is_truncated:
-            return Steer(StopReason.TRUNCATED_ANSWER, "steer_truncated")
+            return Steer("truncated_answer", "steer_truncated")
         if not text.strip():
-            return Steer(StopReason.SILENCE, "steer_silence")
+            return Steer("silence", "steer_silence")
         if has_leaked_call(text, self._context.policy.name):
-            return Steer(StopReason.LEAKED_CALL, "steer_leak")
-        return Steer(StopReason.TEXT_ANSWER, "steer_text")
+            return Steer("leaked_call", "steer_leak")
+        is_refusal = _REFUSAL.match(text[:_REFUSAL_CHARACTERS])
+        return Steer("refusal" if is_refusal else "text_answer", "steer_text")
 
-    def _steer(self, reason: StopReason, phrase: str) -> None:
+    def _steer(self, reason: Deviation, phrase: str) -> None:
         self._context.steered.add(reason)
         text = self._state.say(phrase)
         self._state.turns.append(protocol.UserMessage(content=text, source=SOURCE))
-        self._context.recorder.add(SteerEvent(reason=reason.value, text=text))
+        self._context.recorder.add(SteerEvent(reason=reason, text=text))
 
-    def _stop_after_steering(self, reason: StopReason) -> Stop:
-        """Return a stop that tells a model without tool support from one that gave up.
-
-        A model that writes its calls as text keeps that reason, because it says what to fix.
-        """
+    def _stop_after_steering(self, deviation: Deviation) -> Stop:
+        """Return a stop that tells a model without tool support from one that gave up."""
+        reason = StopReason(deviation)
+        if deviation == "refusal":
+            return Stop(reason, self._describe("model_refused"))
         if self._context.has_called_tool:
-            return Stop(reason, self._describe("model_off_task", reason=reason.value))
-        problem = self._describe("model_no_call_because", reason=reason.value)
-        return Stop(StopReason.NO_TOOL_SUPPORT if reason in _NO_TOOLS else reason, problem)
+            return Stop(reason, self._describe("model_off_task", reason=deviation))
+        problem = self._describe("model_no_call_because", reason=deviation)
+        return Stop(StopReason.NO_TOOL_SUPPORT if deviation in _NO_TOOLS else reason, problem)
 
     def _describe(self, problem: str, **values: object) -> str:
         """Return a problem with the model in the language of the recall."""
@@ -279,12 +294,12 @@ class RecallLoop:
         if state.handoff is not None:
             return Finish(state.handoff, StopReason(last) if last else None)
         if state.blind_handoffs > 1:
-            return Stop(StopReason.BAD_CALLS, self._describe("model_unread"))
+            return Stop(StopReason.OFF_TASK, self._describe("model_unread"))
         if window.granted is not None:
             return Widen(window.granted)
         if window.refusals > 1:
             is_used_up = window.iteration >= window.max_iterations
-            reason = StopReason.ITERATIONS if is_used_up else StopReason.NO_OLDER_MESSAGES
+            reason = StopReason.ITERATIONS if is_used_up else StopReason.OFF_TASK
             return Stop(reason, f"{self._context.policy.name} insisted on a larger window")
         self._storage_failures = (
             self._storage_failures + 1 if run.error is ToolErrorCode.STORAGE else 0
@@ -293,10 +308,10 @@ class RecallLoop:
             return Stop(StopReason.STORAGE_FAILED)
         is_bad = run.error in (ToolErrorCode.INVALID_ARGUMENTS, ToolErrorCode.UNKNOWN_TOOL)
         if is_bad and is_truncated:
-            return Steer(StopReason.TRUNCATED_ANSWER, "steer_truncated")
+            return Steer("truncated_answer", "steer_truncated")
         self._bad_calls = self._bad_calls + 1 if is_bad else 0
         if self._bad_calls >= _MAX_BAD_CALLS:
-            return Steer(StopReason.BAD_CALLS, "steer_bad_calls")
+            return Steer("bad_calls", "steer_bad_calls")
         if isinstance(run.output, SearchMemoriesOutput):
             return self._judge_search(run.output)
         return Proceed()
@@ -309,7 +324,7 @@ class RecallLoop:
         ignores_refusal = self._state.consecutive_searches > MAX_CONSECUTIVE_SEARCHES + 1
         is_fruitless = self._fruitless_searches >= _MAX_FRUITLESS_SEARCHES
         if output.error is ToolErrorCode.REPEATED or ignores_refusal or is_fruitless:
-            return Steer(StopReason.REPEATED_SEARCH, "steer_repeat")
+            return Steer("repeated_search", "steer_repeat")
         return Proceed()
 
 

@@ -247,12 +247,11 @@ def _flatten(text: str, size: int = _MAX_PROSE) -> str:
 
 
 def _memory_fields(memory: RecalledMemory, language: Language) -> dict[str, object]:
-    speaker = memory.speaker or memory.role or memory.memory_type
     times = [time for time in memory.times if time.start][:_MAX_TIMES]
     fields = {
         "memory_key": memory.memory_key,
         "said_at": format_time(memory.ts),
-        "by": speaker[:_MAX_NAME],
+        "by": memory.by[:_MAX_NAME],
         **memory.describe_certainty(language),
         "content": memory.content,
         "times": {time.words: time.start and format_time(time.start)[:10] for time in times},

@@ -35,12 +35,7 @@ class StopReason(StrEnum):
     TOOL_CALLS = "tool_calls"
     TOKENS = "tokens"
     SECONDS = "seconds"
-    NO_OLDER_MESSAGES = "no_older_messages"
-    TEXT_ANSWER = "text_answer"
-    LEAKED_CALL = "leaked_call"
-    SILENCE = "silence"
-    REPEATED_SEARCH = "repeated_search"
-    BAD_CALLS = "bad_calls"
+    OFF_TASK = "off_task"  # the model did something else, although it was corrected
     REFUSAL = "refusal"
     TRUNCATED_ANSWER = "truncated_answer"
     NO_TOOL_SUPPORT = "no_tool_support"
@@ -48,7 +43,18 @@ class StopReason(StrEnum):
     STORAGE_FAILED = "storage_failed"
     NOTHING_STORED = "nothing_stored"
     CANCELLED = "cancelled"
-    NO_REQUEST = "no_request"  # only of AutoGen agents: a turn in which nothing was said
+    # Names of earlier versions, which stay for one version.
+    NO_OLDER_MESSAGES = OFF_TASK
+    TEXT_ANSWER = OFF_TASK
+    SILENCE = OFF_TASK
+    REPEATED_SEARCH = OFF_TASK
+    BAD_CALLS = OFF_TASK
+    LEAKED_CALL = NO_TOOL_SUPPORT
+    NO_REQUEST = HANDOFF
+
+    @classmethod
+    def _missing_(cls, value: object) -> "StopReason | None":
+        return cls.__members__.get(str(value).upper())
 
 
 class Certainty(StrEnum):
@@ -127,6 +133,13 @@ class RecalledMemory(_FrozenModel):
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
     truncated: bool = False  # the content was too long and only its beginning is stored
+
+    @property
+    def by(self) -> str:
+        """Who said it: the speaker or role, else that of its sources; "" if it is unknown."""
+        sources = {source.speaker for source in self.sources}
+        unknown = self.kind if self.kind == "knowledge" else ""  # of the agent, said by nobody
+        return self.speaker or self.role or (sources.pop() if len(sources) == 1 else unknown)
 
     def describe_certainty(self, language: str) -> dict[str, str]:
         """Return the field that tells a model of a possible memory; none for sure ones."""

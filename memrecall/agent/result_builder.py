@@ -39,15 +39,10 @@ _MAX_REQUEST_WORDS = 8
 _UNABLE = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
 # Failures of the model, after which the rules continue from the results so far.
 CAN_FALL_BACK = _UNABLE | {
-    StopReason.TEXT_ANSWER,
-    StopReason.LEAKED_CALL,
-    StopReason.SILENCE,
-    StopReason.REPEATED_SEARCH,
-    StopReason.BAD_CALLS,
+    StopReason.OFF_TASK,
     StopReason.REFUSAL,
     StopReason.TRUNCATED_ANSWER,
     StopReason.ITERATIONS,
-    StopReason.NO_OLDER_MESSAGES,
 }
 _FAILURES = _UNABLE | {StopReason.STORAGE_FAILED}
 # After these, evidence comes from the search results: the store failed, or there is no time left.

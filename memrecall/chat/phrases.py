@@ -82,6 +82,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Nothing relevant was found. Do not guess: say that you do not know, or ask.",
         "没有找到相符的内容。不要猜测：请说不知道，或者询问。",
     ),
+    "nothing_said_before": ("Nothing about it was said before.", "以前没有说过相关的内容。"),
     "withheld": (
         "Sensitive memories that match, but may not be shown: {count}. Say so; do not say that "
         "there are none.",

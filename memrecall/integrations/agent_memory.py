@@ -205,7 +205,7 @@ class AgentMemory:
         """Return the tools to remember, recall, correct and forget, in the order of the table."""
         tools = tools_for(Interface.AUTOGEN).values()
         runner = _ToolRunner(self)
-        return [BoundTool(tool, tool.parent_schema(self.language), runner) for tool in tools]
+        return [BoundTool(tool, tool.function_schema(self.language), runner) for tool in tools]
 
     async def _read_version(self) -> object:
         recaller = await self.memory.recaller()

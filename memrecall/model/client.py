@@ -136,6 +136,11 @@ class BaseClient(ChatCompletionClient):
                     self._count(part.usage)
                 yield part
 
+    async def load(self) -> None:
+        """Import what the first call needs, also of a wrapped client."""
+        if isinstance(inner := getattr(self, "_inner", None), BaseClient):
+            await inner.load()
+
     async def close(self) -> None:
         """Release resources; the base class has none."""
 

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -31,6 +31,7 @@ from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import OPENAI, check_key, check_url, load_settings, parse_object
+from memrecall.text_length import single_line
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI
@@ -43,6 +44,7 @@ _RESERVED = frozenset({"model", "messages", "tools", "tool_choice", "stream"})
 _EXTRA_BODY = "extra_body"
 _STREAM_TYPE = "text/event-stream"
 _OPTIONS = '{"temperature": 0, "max_tokens": 4000}'
+_QUOTED_CHARACTERS = 200  # of the message of a server
 _NO_KEY = "none"  # local servers need no key, but the library requires one
 
 
@@ -129,6 +131,13 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
         key = settings.api_key if is_configured else None
         return cls(**config.model_dump(), api_key=key or "")
 
+    async def load(self) -> None:
+        """Import OpenAI's library, which takes a second, in a thread, and set it up."""
+        if self._server is None:
+            with suppress(ImportError):  # the first call reports it
+                await asyncio.to_thread(import_module, "openai.resources.chat.completions")
+                self._connect()
+
     async def close(self) -> None:
         """Close the connections to the server."""
         if self._server is not None and self._loop is asyncio.get_running_loop():
@@ -144,10 +153,12 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
             wire_answer = self._check(json.loads(reply.text))
         except ValueError:
             raise self._malformed("is not JSON") from None
-        if not wire_answer.choices:
-            raise self._malformed("has no choices")
         answer = AnswerCollector(request)
         answer.add(wire_answer)
+        if answer.is_interrupted:
+            raise self._interruption(answer.error)
+        if not wire_answer.choices:
+            raise self._malformed("has no choices")
         self._sends_reasoning = self._sends_reasoning or bool(answer.reasoning)
         return answer.result()
 
@@ -165,9 +176,8 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
             await stream.close()
         if not has_chunks and _STREAM_TYPE not in stream.response.headers.get("content-type", ""):
             raise self._malformed("is not a stream: the server ignores `stream`")
-        if answer.is_interrupted:
-            message = f"{self.model} at {self._url} interrupted its answer"
-            raise make_failure("unreachable", message)
+        if answer.is_interrupted or answer.is_cut:
+            raise self._interruption(answer.error)
         self._sends_reasoning = self._sends_reasoning or bool(answer.reasoning)
         yield answer.result()
 
@@ -238,31 +248,51 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
             problem = describe_validation_error(error, quote_value=False)
             raise self._malformed(f"is invalid: {problem}") from None
 
+    def _interruption(self, error: object) -> ModelFailed:
+        """Return the failure for an answer that is an error, or ends in one, or does not end."""
+        fields = error if isinstance(error, Mapping) else {"message": error or ""}
+        code, message = str(fields.get("code") or ""), str(fields.get("message") or "")
+        status = int(code) if re.fullmatch("[45][0-9][0-9]", code) else 0
+        kind = classify_failure(status or 400, f"{code} {message}")
+        if kind == "refused" and not status:  # the words name no other kind
+            kind = "unreachable"
+        quote = single_line(message.replace(self._key or "\0", "…"), _QUOTED_CHARACTERS)
+        return make_failure(kind, f"{self._where} interrupted its answer{quote and f': {quote}'}")
+
+    @property
+    def _where(self) -> str:
+        return f"{self.model} at {self._url}"
+
     def _malformed(self, problem: str) -> ModelFailed:
-        return make_failure("malformed", f"the answer of {self.model} at {self._url} {problem}")
+        return make_failure("malformed", f"the answer of {self._where} {problem}")
 
     def _to_failure(self, error: Exception, body: Mapping[str, Any]) -> ModelFailed:
         """Return the failure for an exception of the library, without its message."""
         from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
-        where = f"{self.model} at {self._url}"
+        where = self._where
         if isinstance(error, TimeoutError | APITimeoutError):
             return make_failure("timeout", f"{where} did not answer in {self._timeout:g} seconds")
         if isinstance(error, APIConnectionError) or type(error).__module__.startswith("httpx"):
-            return make_failure("unreachable", f"{where} cannot be reached")
+            cause = error.__cause__ if isinstance(error, APIConnectionError) else error
+            # Errors while an answer is read have these names in all versions of the library.
+            is_cut = type(cause).__name__ in ("RemoteProtocolError", "ReadError")
+            is_cut = is_cut and "without sending a response" not in str(
+                cause
+            )  # of a connection just closed
+            what = "interrupted its answer" if is_cut else "cannot be reached"
+            return make_failure("unreachable", f"{where} {what}")
         if isinstance(error, APIStatusError):
-            return self._refusal(where, error, body)
+            return self._refusal(error, body)
         if isinstance(error, APIError):  # in the middle of a stream
-            code = error.code or ""
-            kind = classify_failure(int(code) if code.isdecimal() else 500, str(error))
-            return make_failure(kind, f"{where} interrupted its answer{_error_name(error)}")
+            return self._interruption({"code": error.code or error.type, "message": error.message})
         return self._malformed("cannot be read")
 
-    def _refusal(self, where: str, error: Any, body: Mapping[str, Any]) -> ModelFailed:
+    def _refusal(self, error: Any, body: Mapping[str, Any]) -> ModelFailed:
         message = f"{error.message} {error.body}"
         kind = classify_failure(error.status_code, message)
         answer = f"answered with status {error.status_code}{_error_name(error)}"
-        failure = make_failure(kind, f"{where} {answer}")
+        failure = make_failure(kind, f"{self._where} {answer}")
         if kind == "authentication" and not self._key:
             failure.hint = "No key is set: set MEMRECALL_API_KEY"
         header = error.response.headers.get("retry-after", "")

@@ -48,13 +48,21 @@ class WireCall(BaseModel):
     function: _Function = Field(default_factory=_Function)
 
 
+def _join_parts(value: Any) -> Any:
+    """Return the text of a content that is a list of parts; thoughts and images are no text."""
+    if not isinstance(value, list):
+        return value
+    texts = [part.get("text") if isinstance(part, dict) else part for part in value]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
 class WireMessage(BaseModel):
     """The message of an answer, or the delta of a chunk.
 
     Reasoning has two names: that of DeepSeek, and that of newer vLLM and Ollama.
     """
 
-    content: str | None = None
+    content: Annotated[str | None, BeforeValidator(_join_parts)] = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
@@ -65,6 +73,7 @@ class _Choice(BaseModel):
     message: WireMessage = Field(default_factory=WireMessage)
     delta: WireMessage = Field(default_factory=WireMessage)
     finish_reason: str | None = None
+    error: Any = None  # OpenRouter: why the provider interrupted the answer
 
 
 def _parse_tokens(value: Any) -> int:
@@ -85,10 +94,11 @@ class _Usage(BaseModel):
 
 
 class WireAnswer(BaseModel):
-    """An answer, or one chunk of a stream."""
+    """An answer, or one chunk of a stream; `error` if a proxy reports one with status 200."""
 
-    choices: list[_Choice]
+    choices: Annotated[list[_Choice], BeforeValidator(lambda value: value or [])] = []
     usage: _Usage | None = None
+    error: Any = None
 
 
 class AnswerCollector:
@@ -97,6 +107,7 @@ class AnswerCollector:
     def __init__(self, request: Request) -> None:
         self.text = ""
         self.reasoning = ""
+        self.error: Any = None
         self._refusal = ""
         self._finish: str | None = None
         self._usage: _Usage | None = None
@@ -105,17 +116,22 @@ class AnswerCollector:
 
     @property
     def is_interrupted(self) -> bool:
+        """Whether the server reports an error instead of the end of its answer."""
+        return bool(self.error) or self._finish in _INTERRUPTIONS
+
+    @property
+    def is_cut(self) -> bool:
         """Whether a stream ended before its answer was complete."""
-        if self._finish is None:
-            return self._usage is None
-        return self._finish in _INTERRUPTIONS
+        return self._finish is None and self._usage is None
 
     def add(self, answer: WireAnswer) -> str:
         """Add a piece, and return its text."""
         self._usage = answer.usage or self._usage
+        self.error = answer.error or self.error
         if not answer.choices:
             return ""
         choice = answer.choices[0]
+        self.error = choice.error or self.error
         self._finish = choice.finish_reason or self._finish
         text = ""
         for message in (choice.message, choice.delta):

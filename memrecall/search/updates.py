@@ -24,8 +24,8 @@ _CURRENT = re.compile(
     re.IGNORECASE,
 )
 _FORMER = re.compile(
-    r"\b(?:originally|used to|at first|back then|previously|former|initially)\b"
-    r"|原来|当初|最初|最早|一开始|起初",
+    r"\b(?:originally|used to|at first|back then|previously|former|initially|did\b.{1,40} before)\b"
+    r"|原来|当初|最初|最早|一开始|起初|(?:以前|之前|曾).{0,8}(?:哪|什么|谁)",
     re.IGNORECASE,
 )
 _HAPPENED = re.compile(
@@ -47,11 +47,16 @@ def states_change(text: str) -> bool:
     return _CHANGE.search(text) is not None
 
 
-def put_updates_first(query: str, hits: Sequence[Hit]) -> list[Hit]:
-    """Return hits with each statement before those that it replaces, and their keys in it."""
+def asks_for_one_value(query: str) -> bool:
+    """Return True if a query may ask for something of which only the last value counts."""
     # A conversation of several lines asks for no single fact. When something happened does not
     # change: each statement tells of another time.
-    if "\n" in query.strip() or _FORMER.search(query) or _HAPPENED.search(query):
+    return not ("\n" in query.strip() or _FORMER.search(query) or _HAPPENED.search(query))
+
+
+def put_updates_first(query: str, hits: Sequence[Hit]) -> list[Hit]:
+    """Return hits with each statement before those that it replaces, and their keys in it."""
+    if not asks_for_one_value(query):
         return list(hits)
     asks_for_current = _CURRENT.search(query) is not None
     updated = list(hits)

@@ -4,7 +4,7 @@ The permission that trusted code put into the scope decides who may write it. Ch
 for each agent alone: one agent's knowledge costs no other anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -96,11 +96,11 @@ class Knowledge:
         self._agent_id = agent_of(scope)
 
     async def add(self, entry: NewKnowledge, *, must_exist: bool = False) -> str:
-        """Store an entry, or rewrite that of its key; needs the permission `knowledge`."""
+        """Store an entry, or rewrite that of its key; a repeated one has the key of the first."""
         self._require_permission()
         row = {**self.protect(entry).row(), "model": None, "vector": None}
-        await self._database.transact(lambda c: self._write(c, row, must_exist))
-        return str(row["knowledge_key"])
+        is_new = entry.key is None
+        return await self._database.transact(lambda c: self._write(c, row, must_exist, is_new))
 
     def protect(self, entry: NewKnowledge) -> NewKnowledge:
         """Return what is to be stored of an entry, as the privacy policy of the database says."""
@@ -128,11 +128,11 @@ class Knowledge:
         return entries
 
     async def keys_with_tags(self, tags: Sequence[str]) -> list[str]:
-        """Return the keys of the entries that have all of some tags."""
-        wanted = {_check_tag(tag) for tag in tags}
+        """Return the keys of the entries that have all of some tags, in upper or lower case."""
+        wanted = _fold(map(_check_tag, tags))
         statement = self._select().with_only_columns(knowledge.c.knowledge_key, knowledge.c.tags)
         rows = await self._database.fetch(statement)
-        return [row.knowledge_key for row in rows if wanted.issubset(row.tags)]
+        return [row.knowledge_key for row in rows if wanted <= _fold(row.tags)]
 
     async def page(self, after: str = "", limit: int = _PAGE) -> list[KnowledgeEntry]:
         """Return the entries whose keys follow `after`, sorted by key."""
@@ -217,9 +217,20 @@ class Knowledge:
     def _match(self, key: str) -> list[Any]:
         return [knowledge.c.agent_id == self._agent_id, knowledge.c.knowledge_key == key]
 
+    async def _find_same(self, connection: AsyncConnection, row: dict[str, Any]) -> str | None:
+        """Return the key of an entry with the same content, summary and tags."""
+        await lock_knowledge(connection, self._agent_id)  # two writers must not both find none
+        same = [knowledge.c[name] == row[name] for name in ("content", "summary")]
+        for entry in await connection.execute(self._select().where(*same)):
+            if _fold(entry.tags) == _fold(row["tags"]):
+                return str(entry.knowledge_key)
+        return None
+
     async def _write(
-        self, connection: AsyncConnection, row: dict[str, Any], must_exist: bool
-    ) -> None:
+        self, connection: AsyncConnection, row: dict[str, Any], must_exist: bool, is_new: bool
+    ) -> str:
+        if is_new and (key := await self._find_same(connection, row)):
+            return key
         (number,) = await take_change_numbers(connection, self._agent_id, 1)
         now = datetime.now(UTC)
         values = {**row, "updated_at": now, "deleted_at": None, "change_no": number}
@@ -231,6 +242,7 @@ class Knowledge:
                 raise self._not_found(row["knowledge_key"])
             new = {**values, "agent_id": self._agent_id, "created_at": now}
             await connection.execute(insert(knowledge), new)
+        return str(row["knowledge_key"])
 
     async def _hide(self, connection: AsyncConnection, key: str) -> None:
         (number,) = await take_change_numbers(connection, self._agent_id, 1)
@@ -270,6 +282,10 @@ async def take_change_numbers(connection: AsyncConnection, agent_id: str, count:
     statement = update(knowledge_bases).where(knowledge_bases.c.agent_id == agent_id)
     await connection.execute(statement.values(version=version + count))
     return range(version + 1, version + count + 1)
+
+
+def _fold(tags: Iterable[str]) -> set[str]:
+    return {tag.casefold() for tag in tags}
 
 
 def _check_tag(tag: str) -> str:

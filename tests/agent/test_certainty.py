@@ -120,7 +120,7 @@ async def test_models_read_what_is_only_possible(library: Library, scope: Scope)
     assert read_labels(write_parent_message(result, 4_000)) == [None, label]
     reply = RecallReply.from_result(result)
     assert read_labels(reply.as_text()) == [None, label]
-    assert (reply.certainty, [each.certainty for each in reply.memories]) == (
+    assert (reply.certainty, [each["certainty"] for each in reply.memories]) == (
         SURE,
         [SURE, POSSIBLE],
     )

@@ -339,7 +339,7 @@ class TestWindows:
         recall = await run_recall(
             library, expand_window(10), expand_window(10), messages=user_messages(3)
         )
-        assert recall.stop_reason is StopReason.NO_OLDER_MESSAGES
+        assert recall.stop_reason is StopReason.OFF_TASK
 
     async def test_expansion_is_clamped_to_existing_messages(self, library: Library) -> None:
         recall = await run_recall(
@@ -383,13 +383,13 @@ class TestMisbehaviour:
     @pytest.mark.parametrize(
         ("step", "reason", "words"),
         [
-            (say("It is port 5433."), StopReason.TEXT_ANSWER, "only by a tool call"),
+            (say("It is port 5433."), StopReason.OFF_TASK, "only by a tool call"),
             (
                 say('<tool_call>{"name": "search_memories"}</tool_call>'),
-                StopReason.LEAKED_CALL,
+                StopReason.NO_TOOL_SUPPORT,
                 "not run",
             ),
-            (silence(), StopReason.SILENCE, "empty"),
+            (silence(), StopReason.OFF_TASK, "empty"),
         ],
     )
     async def test_model_is_steered_once_then_stopped(
@@ -409,7 +409,7 @@ class TestMisbehaviour:
     async def test_repeated_search_is_refused(self, library: Library) -> None:
         client = ScriptedClient([search(), search(), search()])
         recall = await run_recall(library, client=client)
-        assert recall.stop_reason is StopReason.REPEATED_SEARCH
+        assert recall.stop_reason is StopReason.OFF_TASK
         assert client.remaining == 0
         assert [event["error"] for event in tool_results(recall)[:3]] == [None, *["repeated"] * 2]
         output = tool_results(recall)[1]
@@ -433,15 +433,15 @@ class TestMisbehaviour:
 
     async def test_rules_take_over_after_repeated_bad_calls(self, library: Library) -> None:
         recall = await run_recall(library, repeat(call("nonsense"), 4))
-        assert recall.stop_reason is StopReason.BAD_CALLS
-        assert recall.fallback == "bad_calls"
+        assert recall.stop_reason is StopReason.OFF_TASK
+        assert recall.fallback == "off_task"
         assert recall.problem == "scripted did not do what the tools require (bad_calls)"
         assert recall.queries  # the rules searched
 
     async def test_results_of_the_model_stay_on_record(self, library: Library) -> None:
         steps = [search("PostgreSQL port pool connections"), say("It is 5433."), say("Really.")]
         recall = await run_recall(library, *steps, messages="What was that number again?")
-        assert recall.fallback == "text_answer"
+        assert recall.fallback == "off_task"
         assert recall.judged
         # The rules' own words would not have found it.
         assert "a1" in recall.keys_seen
@@ -788,7 +788,7 @@ async def test_handoff_before_the_results_are_read_is_refused(
     assert (recall.stop_reason, recall.memories) == (StopReason.HANDOFF, [])
 
     recall = await run_recall(library, blind, blind, **asked)
-    assert recall.stop_reason is StopReason.BAD_CALLS
+    assert recall.stop_reason is StopReason.OFF_TASK
     assert recall.model == "memrecall-offline"  # the rules handed off
     assert key in recall.handoff.relevant_memory_keys
 
@@ -801,3 +801,30 @@ async def test_trace_is_stored(library: Library) -> None:
     assert trace.query == REQUEST
     await run_recall(library, search(), hand_off("a1"), keep_traces_days=0)
     assert len((await library.store.traces(ANN).page()).items) == 1
+
+
+def test_former_stop_reasons_are_aliases() -> None:
+    assert len(StopReason) == 14
+    former = {
+        StopReason.OFF_TASK: "text_answer silence repeated_search bad_calls no_older_messages",
+        StopReason.NO_TOOL_SUPPORT: "leaked_call",
+        StopReason.HANDOFF: "no_request",
+    }
+    for reason, names in former.items():
+        for name in names.split():
+            assert StopReason(name) is StopReason[name.upper()] is reason
+    with pytest.raises(ValueError, match="nonsense"):
+        StopReason("nonsense")
+
+
+async def test_model_is_loaded_before_the_time_of_the_recall(library: Library) -> None:
+    order: list[str] = []
+
+    class Loading(ScriptedClient):
+        async def load(self) -> None:
+            order.append("load")
+
+    client = Loading([search("database port"), hand_off("a1")])
+    recaller = Recaller(library, ANN, client, observer=lambda event: order.append(event.kind))
+    await recaller.recall(REQUEST)
+    assert order[:2] == ["load", "start"]

@@ -19,11 +19,13 @@ from autogen_core import CancellationToken
 from autogen_core.tools import StaticStreamWorkbench, StaticWorkbench
 from pydantic import ValidationError
 
-from memrecall.agent import RecallOptions, RecallResult, RecallTool
+from memrecall.agent import Recaller, RecallOptions, RecallResult, RecallTool
+from memrecall.agent.prompt_view import write_block
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.recall import RecallToolArguments, recall
+from memrecall.agent.tools.recall import RecallAnswer, RecallToolArguments, recall
 from memrecall.agent.tools.table import TOOLS
 from memrecall.budget import Limits
+from memrecall.chat.tools import memory_events
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
 from memrecall.model.client import Request
@@ -34,7 +36,17 @@ from memrecall.types import NewMemory, Origin
 
 from ..cases import check_each_async
 from .clients import BlockingClient, fail_if_blocked
-from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, detail, hand_off, on_both_engines, search
+from .recall_helpers import (
+    ANN,
+    LIN,
+    NOW,
+    REQUEST,
+    REQUEST_ZH,
+    detail,
+    hand_off,
+    on_both_engines,
+    search,
+)
 
 
 def make_tool(library: Library, *steps: Any) -> RecallTool:
@@ -344,3 +356,22 @@ async def test_events_are_streamed_during_the_recall(library: Library) -> None:
         assert isinstance(await anext(stream), ToolCallRequestEvent)
         assert isinstance(await anext(stream), ToolCallExecutionEvent)
         await stream.aclose()
+
+
+async def test_memory_is_by_its_speaker(library: Library) -> None:
+    fields: dict[str, Any] = {"memory_type": "user_preference"}
+    memories = [
+        NewMemory(content="The database port is 1", speaker="Nora", memory_key="spoken", **fields),
+        NewMemory(content="The database port is 2", source_message_ids=("a1",), **fields),
+        NewMemory(content="The database port is 3", memory_key="unknown", **fields),
+    ]
+    added = await library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
+    client = ScriptedClient([search("database port"), hand_off(*added.ids)])
+    result = await Recaller(library, ANN, client, clock=lambda: NOW).recall(REQUEST)
+    speakers = {"spoken": "Nora", added.ids[1]: "user", "unknown": ""}
+    assert {memory.memory_key: memory.by for memory in result.memories} == speakers
+    answer = RecallAnswer.from_result(result)
+    assert [memory.get("by", "") for memory in answer.memories] == list(speakers.values())
+    assert '"by":"user_preference"' not in write_block(result)
+    events = memory_events(result.memories, REQUEST, "en")
+    assert [event.get("speaker", "") for event in events] == list(speakers.values())

@@ -141,7 +141,7 @@ async def test_turn_without_a_message_ends_politely(library: Library) -> None:
         assert isinstance(answer, StructuredMessage)
         assert answer.content.success
         assert answer.content.relevant_memory_keys == []
-        assert answer.metadata["stop_reason"] == "no_request"
+        assert answer.content.reason == "no_request"
         assert "Nothing new was said" in answer.content.message
 
 
@@ -159,14 +159,14 @@ async def test_agent_selected_twice_recalls_once(library: Library) -> None:
     result = await team.run(task=REQUEST)
     assert result.messages[-1].to_text() == "Port 5433."
     answers = [m for m in result.messages if isinstance(m, StructuredMessage)]
-    assert [answer.metadata["stop_reason"] for answer in answers] == ["handoff", "no_request"]
+    assert [answer.content.reason for answer in answers] == ["done", "no_request"]
     assert client.remaining == 0
 
 
 async def test_team_of_the_recall_agent_runs_without_a_task(library: Library) -> None:
     recall = MemRecallAgent("recall", library, ANN, model_client=ScriptedClient([]))
     result = await RoundRobinGroupChat([recall], max_turns=2).run()
-    assert [m.metadata["stop_reason"] for m in result.messages] == ["no_request"] * 2
+    assert [m.metadata["stop_reason"] for m in result.messages] == ["handoff"] * 2
 
 
 FOLLOW_UP = "And who is the user on it?"

@@ -38,7 +38,7 @@ def all_schemas(library: Library) -> dict[str, Any]:
 def _rpc_schemas() -> dict[str, Any]:
     return {
         name: {
-            "params": tool.arguments_schema(),
+            "params": tool.arguments.model_json_schema(),
             "result": tool.result.model_json_schema(mode="serialization"),
         }
         for name, tool in tools_for(Interface.RPC).items()

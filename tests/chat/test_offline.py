@@ -39,6 +39,55 @@ async def test_rules_quote_messages(semantic_library: Library) -> None:
     await check_each_async(cases, check)
 
 
+async def test_recall_follows_supersession(semantic_library: Library) -> None:
+    """Also within a minute, where the search takes nothing for a change."""
+    cases = [
+        ("I live in Munich.", "I live in Berlin.", "Where do I live?", "Berlin"),
+        ("I live in Munich.", "I moved to Berlin.", "Where do I live?", "Berlin"),
+        ("I work at Siemens.", "I work at Bosch now.", "Where do I work?", "Bosch"),
+        ("My favourite tea is oolong.", "My favourite tea is mint.", "My favourite tea?", "mint"),
+        ("我住在慕尼黑。", "我搬到柏林了。", "我住在哪里？", "柏林"),
+    ]
+
+    async def check(case: tuple[str, str, str, str]) -> None:
+        former, current, question, value = case
+        for extract in (False, True):
+            scope = Scope(f"{current} {extract}", session_id="now")
+            chat = SingleChat(semantic_library, scope, options=make_options(extract=extract))
+            await chat.answer(former)
+            await chat.answer(current)
+            turn = await collect_turn(chat.stream(question))
+            (recall,) = turn.recall_answers(forged=True)
+            first, *rest = recall["events"]
+            assert "outdated_since" not in first
+            assert all("outdated_since" in event for event in rest if event["text"] == former)
+            assert value in turn.final.text
+            assert former not in turn.final.text
+
+    await check_each_async(cases, check)
+
+
+async def test_former_value_is_answered_if_asked_for(semantic_library: Library) -> None:
+    chat = SingleChat(semantic_library, Scope("former", session_id="now"), options=make_options())
+    for text in ("I live in Munich.", "I moved to Berlin."):
+        await chat.answer(text)
+    assert "Munich" in (await chat.answer("Where did I live before?")).text
+
+
+async def test_statement_is_not_answered_with_ignorance(sqlite_library: Library) -> None:
+    for text, is_asked in (
+        ("My dog is called Rex", False),
+        ("我的狗叫旺财", False),
+        ("What is my cat called?", True),
+        ("我的猫叫什么？", True),
+    ):
+        chat = SingleChat(sqlite_library, Scope(text), ScriptedClient([say("Hm")]))
+        turn = await collect_turn(chat.stream(text))
+        (recall,) = turn.recall_answers(forged=True)
+        words = ("say that you do not know", "请说不知道")
+        assert any(each in recall["note"] for each in words) is is_asked
+
+
 async def test_greeting_brings_no_weak_matches(semantic_library: Library) -> None:
     """The forced recall is still made, also for a model."""
     scope = Scope("greeter", session_id="before")

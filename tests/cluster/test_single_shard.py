@@ -130,13 +130,13 @@ async def _use_memories(client: Client) -> None:
 
 async def _use_knowledge(client: Client) -> None:
     """Add, find, change and delete an entry of the knowledge base."""
-    entry = await call_tool(client, "memory_add", content="Closed on Mondays", summary="hours")
-    results = (await call_tool(client, "memory_query", query="Mondays"))["results"]
+    entry = await call_tool(client, "add_knowledge", content="Closed on Mondays", summary="hours")
+    results = (await call_tool(client, "query_knowledge", query="Mondays"))["results"]
     assert [result["id"] for result in results] == [entry["id"]]
-    await call_tool(client, "memory_search", query="Mondays")
-    await call_tool(client, "memory_update", kb_id=entry["id"], content="Closed on Sundays")
-    await call_tool(client, "memory_read", kb_id=entry["id"])
-    await call_tool(client, "memory_delete", kb_id=entry["id"])
+    await call_tool(client, "search_knowledge_and_files", query="Mondays")
+    await call_tool(client, "update_knowledge", kb_id=entry["id"], content="Closed on Sundays")
+    await call_tool(client, "read_knowledge", kb_id=entry["id"])
+    await call_tool(client, "delete_knowledge", kb_id=entry["id"])
 
 
 async def test_statements_of_json_rpc(library: Library) -> None:

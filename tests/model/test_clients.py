@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -298,7 +300,7 @@ async def test_failures_are_classified(client: ServerClient, server: ModelServer
 async def test_invalid_answer_is_described_without_its_values(
     client: ServerClient, server: ModelServer
 ) -> None:
-    server.play(Reply(body='{"choices": [{"message": {"content": ["a secret"]}}]}'))
+    server.play(Reply(body='{"choices": [{"message": {"content": {"a": "secret"}}}]}'))
     with pytest.raises(ModelFailed, match=r"choices\.0\.message\.content: must be text") as failure:
         await client.create(MESSAGES)
     assert "secret" not in str(failure.value)
@@ -442,3 +444,15 @@ async def test_misspelt_argument_is_refused() -> None:
     client: Any = ScriptedClient([say("hello")])
     with pytest.raises(TypeError, match="tool_choise"):
         await client.create(MESSAGES, tool_choise="none")
+
+
+def test_loading_imports_what_the_first_call_needs() -> None:
+    script = """
+import asyncio, sys
+from memrecall.model.json_calls import JsonCallClient
+from memrecall.model.servers import ServerClient
+assert "openai" not in sys.modules
+asyncio.run(JsonCallClient(ServerClient("tiny", base_url="http://127.0.0.1:1/v1")).load())
+assert "openai.resources.chat.completions" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

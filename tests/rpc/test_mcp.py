@@ -8,11 +8,13 @@ import httpx
 import pytest
 from mcp import Client, MCPError
 
+from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import tools_for
 from memrecall.memory import Library
 from memrecall.scope import Permission
 from memrecall.server.mcp.server import describe_tool
+from memrecall.store import NewKnowledge
 from tests.cases import check_each_async
 
 from ..server.http_service import HttpService, check_error, open_library, serve_on_socket
@@ -28,15 +30,16 @@ from .mcp_clients import (
 )
 
 pytestmark = pytest.mark.concurrent
-USER_TOOLS = ["remember", "recall", "forget", "search_messages", "read_memory"]
-READING_TOOLS = [
-    "recall",
-    "search_messages",
-    "read_memory",
-]  # those of USER_TOOLS that write nothing
+READING_TOOLS = ["recall", "search_messages", "read_memory", "list_memories"]
+USER_TOOLS = ["remember", "recall", "correct", "forget", *READING_TOOLS[1:]]
 TOOLS = tools_for(Interface.MCP)
 KNOWLEDGE_TOOLS = [name for name in TOOLS if name not in USER_TOOLS]
-PUBLIC_TOOLS = ["memory_query", "memory_read", "memory_get_status", "memory_search"]
+PUBLIC_TOOLS = [
+    "query_knowledge",
+    "read_knowledge",
+    "memory_get_status",
+    "search_knowledge_and_files",
+]
 ALL_PERMISSIONS = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
 UNKNOWN_URIS = [
     *("memrecall://memories/none", "memrecall://traces/none", "memrecall://other"),
@@ -67,32 +70,46 @@ async def call_every_tool(client: Client) -> None:
     message_id = results["messages"][0]["message_id"]
     part = await run("read_memory", memory_key=message_id)
     assert (part["kind"], part["content"]) == ("message", "I only drink green tea")
+    corrected = await run(
+        "correct", memory_key=remembered["memory_key"], text="Ann's cat is called Mochi"
+    )
+    assert corrected["done"]
+    assert corrected["note"] == f"Replaced {remembered['memory_key']}"
+    listed = await run("list_memories")
+    assert [(m["memory_key"], m["content"]) for m in listed["memories"]] == [
+        (corrected["memory_key"], "Ann's cat is called Mochi")
+    ]
+    remembered = corrected
     refusal = await call_failing_tool(
         client, "forget", memory_key=results["messages"][0]["message_id"]
     )
     assert "is a message" in refusal
     forgotten = await run("forget", memory_key=remembered["memory_key"], sources=True)
-    assert forgotten == {"memory_key": remembered["memory_key"]}
+    assert (forgotten["done"], forgotten["memory_key"]) == (True, remembered["memory_key"])
     assert "no memory" in await call_failing_tool(
         client, "forget", memory_key=remembered["memory_key"]
     )
 
-    entry = await run("memory_add", content="FastAPI 是一个 Web 框架", summary="框架", tags=["web"])
-    matches = await run("memory_query", query="fastapi")
+    entry = await run(
+        "add_knowledge", content="FastAPI 是一个 Web 框架", summary="框架", tags=["web"]
+    )
+    matches = await run("query_knowledge", query="fastapi")
     assert [match["id"] for match in matches["results"]] == [entry["id"]]
     assert matches["results"][0]["snippet"] == "FastAPI 是一个 Web 框架"
-    assert (await run("memory_update", kb_id=entry["id"], summary="Web 框架"))["id"] == entry["id"]
-    assert (await run("memory_read", kb_id=entry["id"]))["summary"] == "Web 框架"
+    assert (await run("update_knowledge", kb_id=entry["id"], summary="Web 框架"))["id"] == entry[
+        "id"
+    ]
+    assert (await run("read_knowledge", kb_id=entry["id"]))["summary"] == "Web 框架"
     path = (await run("memory_init_workspace", task_id="t"))["path"]
     _write_file(path, "a.txt", "fastapi notes")
-    hits = await run("memory_search", query="fastapi")
+    hits = await run("search_knowledge_and_files", query="fastapi")
     assert [hit["source"] for hit in hits["results"]] == ["kb", "workspace"]
     dumped = await run("memory_dump")
     assert dumped["data"]["workspace"]["t"]["a.txt"]["text"] == "fastapi notes"
     assert (await run("memory_get_status"))["workspace_status"] == "active"
     backup = await run("memory_backup")
     assert (await run("memory_cleanup", task_id="t"))["status"] == "success"
-    assert (await run("memory_delete", kb_id=entry["id"]))["id"] == entry["id"]
+    assert (await run("delete_knowledge", kb_id=entry["id"]))["id"] == entry["id"]
     await run("memory_restore", backup_path=backup["backup_path"])
     assert await run("memory_dump") == dumped
     assert used == set(TOOLS)
@@ -112,10 +129,10 @@ async def test_all_tools_work_over_http(library: Library) -> None:
                 assert await tool_names(client) == [*USER_TOOLS, *KNOWLEDGE_TOOLS]
                 await call_every_tool(client)
                 await call_tool(client, "memory_cleanup", task_id="t")
-                for results in (await call_tool(client, "memory_query", query="fastapi"))[
+                for results in (await call_tool(client, "query_knowledge", query="fastapi"))[
                     "results"
                 ]:
-                    await call_tool(client, "memory_delete", kb_id=results["id"])
+                    await call_tool(client, "delete_knowledge", kb_id=results["id"])
 
 
 @pytest.mark.service
@@ -132,11 +149,11 @@ async def test_all_tools_work_over_stdio(tmp_path: Path, mode: Mode, version: st
 @pytest.mark.service
 async def test_stdio_lists_permitted_tools(tmp_path: Path) -> None:
     async with over_stdio(tmp_path, "--user", "ann") as client:
-        assert await tool_names(client) == [*USER_TOOLS, *PUBLIC_TOOLS]
+        assert await tool_names(client) == USER_TOOLS
         await call_tool(client, "remember", content="I live in Rome")
         assert (await call_tool(client, "recall", query="Where do I live?"))["memories"]
     async with over_stdio(tmp_path, "--user", "ben", "--read-only") as client:
-        assert await tool_names(client) == [*READING_TOOLS, *PUBLIC_TOOLS]
+        assert await tool_names(client) == READING_TOOLS
         assert (await call_tool(client, "recall", query="Where do I live?"))["abstained"]
 
 
@@ -161,7 +178,45 @@ class TestToolDescriptions:
         read_only = {name for name, hints in cards.items() if hints and hints.read_only_hint}
         destroying = {name for name, hints in cards.items() if hints and hints.destructive_hint}
         assert read_only == {*READING_TOOLS, *PUBLIC_TOOLS, "memory_dump"}
-        assert destroying == {"forget", "memory_delete", "memory_cleanup", "memory_restore"}
+        assert destroying == {"forget", "delete_knowledge", "memory_cleanup", "memory_restore"}
+
+    async def test_instructions_and_tools_are_short(self, service: HttpService) -> None:
+        await ToolContext.for_operator(service.library).knowledge.add(NewKnowledge("tea", "tea"))
+        async with over_http(service.url, await service.create_key("ann")) as client:
+            instructions = client.instructions or ""
+            tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == [*USER_TOOLS, *PUBLIC_TOOLS]
+        schemas = [tool.model_dump_json(by_alias=True, exclude_none=True) for tool in tools]
+        assert len("".join([instructions, *schemas]).encode()) <= 9_000
+        for tool in ("recall", "remember", "correct", "forget"):
+            assert f"`{tool}`" in instructions
+        assert "knowledge" not in instructions
+
+    async def test_shared_tools_are_listed_if_there_is_something_to_read(
+        self, service: HttpService
+    ) -> None:
+        operator = ToolContext.for_operator(service.library)
+        editor = await service.create_key("ann", permissions=frozenset({Permission.KNOWLEDGE}))
+        async with (
+            over_http(service.url, await service.create_key("ann")) as client,
+            over_http(service.url, editor) as editing_client,
+        ):
+            assert set(PUBLIC_TOOLS) < set(await tool_names(editing_client))
+            entry = await operator.knowledge.add(NewKnowledge("tea", "tea"))
+            assert await tool_names(client) == [*USER_TOOLS, *PUBLIC_TOOLS]
+            # Clients of earlier versions know the names of JSON-RPC.
+            assert (await call_tool(client, "memory_read", kb_id=entry))["content"] == "tea"
+            await operator.knowledge.delete(entry)
+            assert await tool_names(client) == USER_TOOLS
+            await operator.in_workspaces(lambda workspaces: workspaces.create("task"))
+            assert await tool_names(client) == [*USER_TOOLS, *PUBLIC_TOOLS]
+
+    def test_names_differ_in_more_than_their_order(self) -> None:
+        words = [frozenset(name.split("_")) for name in TOOLS]
+        assert len(words) == len(set(words))
+        assert {TOOLS["read_knowledge"].handler, TOOLS["query_knowledge"].handler} == {
+            tools_for(Interface.RPC)[name].handler for name in ("memory_read", "memory_query")
+        }
 
     def test_no_tool_takes_a_user_or_agent(self) -> None:
         for tool in TOOLS.values():
@@ -173,7 +228,7 @@ class TestToolDescriptions:
 class TestScope:
     async def test_key_reads_only_its_own_user(self, service: HttpService) -> None:
         async with over_http(service.url, await service.create_key("ben")) as ben:
-            assert await tool_names(ben) == [*USER_TOOLS, *PUBLIC_TOOLS]
+            assert await tool_names(ben) == USER_TOOLS
             results = await call_tool(ben, "search_messages", query="tea")
             assert [message["content"] for message in results["messages"]] == ["Ben hates tea"]
             memory = await call_tool(ben, "remember", content="Ben's secret")
@@ -189,14 +244,14 @@ class TestScope:
     async def test_read_only_key_has_no_writing_tools(self, service: HttpService) -> None:
         key = await service.create_key("ann", read_only=True)
         async with over_http(service.url, key) as client:
-            assert await tool_names(client) == [*READING_TOOLS, *PUBLIC_TOOLS]
+            assert await tool_names(client) == READING_TOOLS
             with pytest.raises(MCPError, match="Unknown tool"):
                 await client.call_tool("remember", {"content": "x"})
 
     async def test_header_selects_the_user(self, service: HttpService) -> None:
         several = await service.create_key("ann", "ben")
         async with over_http(service.url, several) as client:
-            assert await tool_names(client) == PUBLIC_TOOLS
+            assert await tool_names(client) == []
             assert (await client.list_resources()).resources == []
             with pytest.raises(MCPError, match="Unknown tool"):
                 await client.call_tool("recall", {"query": "tea?"})
@@ -217,10 +272,10 @@ class TestScope:
                 with pytest.raises(MCPError, match="Unknown tool"):
                     await client.call_tool(tool, {})
             assert "operator" in await call_failing_tool(
-                client, "memory_search", query="x", level="all"
+                client, "search_knowledge_and_files", query="x", level="all"
             )
             for arguments in ({}, {"level": "kb"}):
-                hits = await call_tool(client, "memory_search", query="x", **arguments)
+                hits = await call_tool(client, "search_knowledge_and_files", query="x", **arguments)
                 assert hits["results"] == []
 
     async def test_invalid_arguments_are_explained(self, service: HttpService) -> None:

@@ -80,7 +80,7 @@ async def test_listed_tools_work_with_required_arguments_only(service: HttpServi
         async with over_http(service.url, await service.create_key(*users, **fields)) as client:
             for tool in (await client.list_tools()).tools:
                 names = [*tool.input_schema.get("required", [])]
-                if tool.name == "memory_update":  # an update of nothing is refused
+                if tool.name == "update_knowledge":  # an update of nothing is refused
                     names.append("content")
                 values = {
                     name: await _valid_argument(service.library, users, tool.name, name)

@@ -25,9 +25,14 @@ SINGLE: list[Row] = [
     ("a single quote", "{'jsonrpc': '2.0'}", PARSE, None),
     ("a comment", "/* */ {}", PARSE, None),
     ("a byte order mark", b"\xef\xbb\xbf{}", PARSE, None),
+    ("a byte order mark before an id", b'\xef\xbb\xbf{"id":7}', PARSE, 7),
+    ("a lone surrogate beside an id", rb'{"id":"a","params":["\udead"]}', PARSE, "a"),
+    ("a lone surrogate in UTF-8", b'{"id":7,"params":["\xed\xa0\x80"]}', PARSE, 7),
+    ("a lone surrogate in the id", rb'{"id":"\ud83d"}', PARSE, None),
+    ("a lone surrogate in a batch", rb'[{"id":"\ud83d"}]', PARSE, None),
     ("UTF-16", call(id=1).encode("utf-16"), PARSE, None),
     ("invalid UTF-8", b'{"jsonrpc": "2.0", "method": "\xff", "id": 1}', PARSE, None),
-    ("half a character", '{"jsonrpc": "2.0", "method": "\\ud800", "id": 1}', PARSE, None),
+    ("half a character", '{"jsonrpc": "2.0", "method": "\\ud800", "id": 1}', PARSE, 1),
     ("NaN", '{"jsonrpc": "2.0", "method": "echo", "params": [NaN], "id": 1}', PARSE, None),
     (
         "Infinity",
@@ -79,6 +84,15 @@ async def test_invalid_message_returns_its_error() -> None:
         assert error_code_and_id(await send_message(message)) == (expected, expected_id)
 
     await check_each_async(SINGLE, check, lambda row: row[0])
+
+
+async def test_error_names_byte_order_mark_and_lone_surrogate() -> None:
+    for message, words in (
+        (b"\xef\xbb\xbf" + call(id=1).encode(), "begins with a byte order mark (BOM)"),
+        (rb'{"id":1,"params":["a \udead b"]}', "lone surrogate '\\udead'"),
+    ):
+        reply = await send_message(message)
+        assert words in reply["error"]["data"]["reason"]
 
 
 NOTIFICATIONS = [

@@ -38,6 +38,14 @@ DIFFERENT = [
     ("The user has a cat called Miso.", "The user has a dog called Rex."),
 ]
 
+SIMILAR = [
+    ("The user is allergic to peanuts.", "The user's favourite colour is green.", False),
+    ("The meeting with Bob is on Friday.", "The user's dog is called Rex.", False),
+    ("用户对花生过敏。", "用户最喜欢的颜色是绿色。", False),
+    ("The gate code of the office is 4711.", "The office gate has the code 0815 at night.", True),
+    ("小李的办公室在三楼。", "小李的办公室搬到五楼了。", True),
+]
+
 
 async def call(context: ToolContext, tool: str, **arguments: Any) -> dict[str, Any]:
     """Return what an MCP client gets from a tool."""
@@ -96,6 +104,37 @@ async def test_remember_keeps_what_the_user_said(library: Library) -> None:
     assert await current(library, "ann") != [own, "The user lives in Berlin."]
 
 
+async def test_remember_names_only_similar_memories(library: Library) -> None:
+    async def check(case: tuple[str, str, bool]) -> None:
+        stored, new, is_similar = case
+        context = make_context(library, Scope(new))
+        old = await call(context, "remember", content=stored)
+        similar = (await call(context, "remember", content=new))["similar"]
+        assert [item["memory_key"] for item in similar] == [old["memory_key"]] * is_similar
+
+    await check_each_async(SIMILAR, check)
+
+
+async def test_correct_keeps_what_the_user_said(library: Library) -> None:
+    await AsyncMemory(library=library, user_id="ann").add("I live in Rome")
+    context = make_context(library, Scope("ann"))
+    (own,) = (await call(context, "list_memories"))["memories"]
+    answer = await call(context, "correct", memory_key=own["memory_key"], text="Ann is in Oslo")
+    assert not answer["done"]
+    assert "only the user changes" in answer["note"]
+
+
+async def test_memories_are_listed_in_pages(library: Library) -> None:
+    context = make_context(library, Scope("ann"))
+    for number in range(3):
+        await call(context, "remember", content=f"The code of door {number} is {4711 * number}")
+    first = await call(context, "list_memories", limit=2)
+    rest = await call(context, "list_memories", limit=2, cursor=first["next_cursor"])
+    contents = [m["content"] for m in (*first["memories"], *rest["memories"])]
+    assert contents == [f"The code of door {n} is {4711 * n}" for n in (2, 1, 0)]
+    assert rest["next_cursor"] is None
+
+
 async def test_forget_takes_every_key_that_recall_gives(library: Library) -> None:
     scope = Scope("ann")
     batch = [NewMessage(content="My dog is called Rex", role=Role.USER)]
@@ -105,13 +144,13 @@ async def test_forget_takes_every_key_that_recall_gives(library: Library) -> Non
     context = make_context(library, scope)
     memory = (await call(context, "remember", content="The dog likes salmon"))["memory_key"]
 
-    assert await call(context, "forget", memory_key=memory) == {"memory_key": memory}
+    assert (await call(context, "forget", memory_key=memory))["memory_key"] == memory
     with pytest.raises(InvalidArgument, match="is a message, which cannot be restored"):
         await call(context, "forget", memory_key=message)
-    with pytest.raises(InvalidArgument, match=r"all users share.*memory_delete"):
+    with pytest.raises(InvalidArgument, match=r"all users share.*delete_knowledge"):
         await call(context, "forget", memory_key=entry)
     with pytest.raises(NotFound, match="no memory"):
         await call(context, "forget", memory_key="none")
     library.settings = replace(library.settings, forget_messages=True)
-    assert await call(context, "forget", memory_key=message) == {"memory_key": message}
+    assert (await call(context, "forget", memory_key=message))["memory_key"] == message
     assert await library.store.timeline(scope).get_many([message]) == []

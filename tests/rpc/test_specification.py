@@ -1,5 +1,6 @@
 """Every example in the specification of the memory tools."""
 
+import asyncio
 import json
 import os
 import re
@@ -114,6 +115,20 @@ async def test_add(context: ToolContext) -> None:
     assert results["results"][0]["content"] == DOCKER["content"]
 
 
+async def test_same_entry_is_added_once(context: ToolContext) -> None:
+    first, second = await asyncio.gather(*(call_tool(context, "memory_add", DOCKER) for _ in "ab"))
+    retagged = {**DOCKER, "tags": [tag.upper() for tag in reversed(DOCKER["tags"])]}
+    third = await call_tool(context, "memory_add", retagged)
+    assert first == second == third
+    assert await context.knowledge.count() == 1
+    other = await call_tool(context, "memory_add", {**DOCKER, "tags": ["docker"]})
+    assert other["id"] != first["id"]
+    await call_tool(context, "memory_delete", [first["id"]])
+    again = await call_tool(context, "memory_add", DOCKER)
+    assert again["id"] not in (first["id"], other["id"])
+    assert await context.knowledge.count() == 2
+
+
 async def test_query(filled_context: ToolContext) -> None:
     params = {"query": "python http", "top_k": 1}
     (match,) = (await call_tool(filled_context, "memory_query", params, 3))["results"]
@@ -129,6 +144,7 @@ async def test_query_filters_by_tags(filled_context: ToolContext) -> None:
         (["web"], ["kb-003"]),
         (["python", "http"], ["kb-001"]),
         (["python"], ["kb-001", "kb-003"]),
+        (["PYTHON", "Http"], ["kb-001"]),
         (["python", "none"], []),
     ):
         params = {"query": "python", "tags": tags}

@@ -177,7 +177,7 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
         last = self._conversation[-1].text if self._conversation else ""
         note = say(self._recaller.options.language or language_of(last), "no_request")
         handoff = RecallHandoff(
-            reason=StopReason.NO_REQUEST.value,
+            reason="no_request",
             search_summary=note,
             relevant_memory_keys=[],
             confidence=0.0,
@@ -189,7 +189,7 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
             success=True,
             message=note,
         )
-        metadata = {"stop_reason": StopReason.NO_REQUEST.value}
+        metadata = {"stop_reason": StopReason.HANDOFF.value}
         return RecallHandoffMessage(content=handoff, source=self.name, metadata=metadata)
 
     def _answer(

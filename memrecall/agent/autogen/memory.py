@@ -115,7 +115,7 @@ class RecallTool(
     @property
     def schema(self) -> ToolSchema:
         """The schema for the parent's model."""
-        schema = self._tool.parent_schema(self._context.language)
+        schema = self._tool.function_schema(self._context.language)
         return ToolSchema({**schema, "name": self.name, "description": self.description})
 
     async def run_stream(
@@ -172,7 +172,7 @@ class MemoryTool(SchemaTool, Component[MemoryToolConfig]):
     component_provider_override = "memrecall.agent.autogen.memory.MemoryTool"
 
     def __init__(self, tool: Tool, context: ToolContext, binding: str = DEFAULT_BINDING) -> None:
-        super().__init__(tool.parent_schema(context.language), tool.arguments, tool.result)
+        super().__init__(tool.function_schema(context.language), tool.arguments, tool.result)
         self._binding = binding
         self._tool = tool
         self._context = context

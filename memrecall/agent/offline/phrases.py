@@ -22,7 +22,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Semantic search failed; I search by keywords only.",
         "语义搜索不可用，改用关键词搜索。",
     ),
-    "wider": ("Too few results; I widen the search.", "结果太少，放宽条件再搜索。"),
     "read": (
         "I read the best matches and what was said around them.",
         "阅读最相关的内容及其前后文。",
@@ -78,10 +77,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "summary_nothing_asked": (
         "The message does not refer to anything earlier.",
         "这条消息没有提及以前的内容。",
-    ),
-    "later_wins": (
-        "Where they differ, the user's later words ({when}) count.",
-        "若有不一致，以用户较晚的说法（{when}）为准。",
     ),
     # Reasoning
     "why": (

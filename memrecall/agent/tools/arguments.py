@@ -1,6 +1,7 @@
 """The one parser of tool arguments, for clients that send JSON and for models that write it."""
 
 import json
+import re
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -12,6 +13,7 @@ from memrecall.json_objects import make_storable
 from memrecall.text_length import single_line
 from memrecall.types import Language
 
+_PERCENTAGE = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*[%％]\s*")
 _ABSENT_VALUES = frozenset({"null", "none", "undefined", ""})
 _SCOPE_ARGUMENTS = frozenset(
     {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id"}
@@ -68,10 +70,10 @@ def _load_object(tool: str, value: object, language: Language) -> dict[str, Any]
 
 
 def _repair(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """Return the values without absent ones, and with lists where the model has lists."""
+    """Return the values without absent ones, with lists and fractions where the model has them."""
     optional = {name for name, field in model.model_fields.items() if not field.is_required()}
     return {
-        name: _wrap_in_list(value, model, name)
+        name: _fit(value, model, name)
         for name, value in values.items()
         if not (name in optional and _is_absent(value))
     }
@@ -85,9 +87,14 @@ def _is_absent(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT_VALUES)
 
 
-def _wrap_in_list(value: Any, model: type[BaseModel], name: str) -> Any:
+def _fit(value: Any, model: type[BaseModel], name: str) -> Any:
+    """Return a text as the number ("90%" is 0.9) or the list that the model has."""
     field = model.model_fields.get(name)
-    if field is None or not isinstance(value, str) or "list[" not in str(field.annotation).lower():
+    if field is None or not isinstance(value, str):
+        return value
+    if field.annotation is float and (match := _PERCENTAGE.fullmatch(value)):
+        return float(match[1]) / 100
+    if "list[" not in str(field.annotation).lower():
         return value
     try:
         parsed = json.loads(value)

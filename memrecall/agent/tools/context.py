@@ -15,7 +15,7 @@ from memrecall import __version__
 from memrecall.agent.result import RecallResult
 from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES
 from memrecall.agent.tools.models import TextAnswer, ToolInput
-from memrecall.errors import Disabled
+from memrecall.errors import Disabled, MemrecallError
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.library.library import Library
 from memrecall.scope import Permission, Scope
@@ -81,6 +81,21 @@ class ToolContext:
     def knowledge(self) -> KnowledgeBase:
         """The knowledge base of the agent."""
         return KnowledgeBase(self.library, self._agent_scope())
+
+    async def has_shared_data(self) -> bool:
+        """Return True if there is knowledge or a workspace, or the caller may add knowledge."""
+        if self.allows(Permission.KNOWLEDGE) or await self.knowledge.page(limit=1):
+            return True
+        try:
+            return bool(await self.workspace_names())
+        except MemrecallError:  # of the folder; the status tells more
+            return True
+
+    async def workspace_names(self) -> list[str]:
+        """Return the tasks that have a workspace; creates no folder."""
+        if not await asyncio.to_thread(self.workspaces_root.is_dir):
+            return []
+        return await self.in_workspaces(lambda workspaces: workspaces.names())
 
     @property
     def workspaces_root(self) -> Path:

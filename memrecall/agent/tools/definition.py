@@ -45,8 +45,7 @@ class ToolTexts:
 
 
 # Aliases cannot replace it: MCP clients and AutoGen parents depend on different results (`memories`
-# of `recall` has other fields, and full contents only over MCP) and on different bounds (`content`
-# of `remember` has no limit, `text` has one of 4,000 characters).
+# of `recall` has other fields) and bounds (`text` of `remember` has 4,000 characters at most).
 @dataclass(frozen=True, slots=True)
 class Variant:
     """The arguments, result and texts of a tool at an interface where they differ."""
@@ -65,6 +64,7 @@ class Tool:
     """
 
     name: str
+    mcp_name: str = ""  # if the name of the specification is too similar to another one
     arguments: type[BaseModel]
     result: type[BaseModel]
     handler: Callable[[Any, Any], Awaitable[BaseModel]]
@@ -79,7 +79,8 @@ class Tool:
 
     def for_interface(self, interface: Interface) -> Tool:
         """Return the tool with the models and texts of an interface, the same object each time."""
-        return _resolve_variant(self, interface) if interface in self.variants else self
+        is_renamed = interface is Interface.MCP and self.mcp_name
+        return _resolve(self, interface) if is_renamed or interface in self.variants else self
 
     def refusal(self, context: ToolContext) -> Disabled | None:
         """Return why a caller may not use the tool, or None."""
@@ -104,7 +105,7 @@ class Tool:
 
     def texts(self, language: Language) -> ToolTexts:
         """Return the texts in a language; they must describe exactly the arguments of the model."""
-        texts = _parse_texts(load_prompt(self.prompt, language)).get(self.name)
+        texts = _parse_texts(load_prompt(self.prompt, language)).get(self.mcp_name or self.name)
         names = [name for name in self.arguments.model_fields if name not in _HIDDEN_ARGUMENTS]
         if texts is None or list(texts.arguments) != names:
             raise InvalidArgument(
@@ -114,32 +115,26 @@ class Tool:
             )
         return texts
 
-    def arguments_schema(self, language: Language = "en") -> dict[str, Any]:
-        """Return the JSON schema of the arguments with their descriptions."""
-        texts = self.texts(language)
-        schema = self.arguments.model_json_schema()
-        for name, description in texts.arguments.items():
-            schema["properties"][name]["description"] = description
-        return schema
-
-    def parent_schema(self, language: Language) -> protocol.ToolSchema:
-        """Return the schema for the model of a parent agent."""
-        return self._tool_schema(language, dict)
+    def result_schema(self) -> dict[str, Any]:
+        """Return the fields of the result with their types, as short as a client needs it."""
+        schema = self.result.model_json_schema(mode="serialization")
+        parts = schema.get("$defs", {})
+        fields = {name: _plain_type(f, parts) for name, f in schema["properties"].items()}
+        return {"type": "object", "properties": fields}
 
     def function_schema(self, language: Language) -> protocol.ToolSchema:
-        """Return the schema for our own prompts, as short as a model needs it."""
-        return self._tool_schema(language, _shorten)
-
-    def _tool_schema(
-        self, language: Language, convert: Callable[[Any], Any]
-    ) -> protocol.ToolSchema:
-        texts, schema = self.texts(language), self.arguments_schema(language)
+        """Return the schema of a call, as short as a model needs it."""
+        texts, schema = self.texts(language), self.arguments.model_json_schema()
+        fields = {
+            name: {**_shorten(schema["properties"][name]), "description": description}
+            for name, description in texts.arguments.items()
+        }
         return {
             "name": self.name,
             "description": texts.description,
             "parameters": {
                 "type": "object",
-                "properties": {n: convert(schema["properties"][n]) for n in texts.arguments},
+                "properties": fields,
                 "required": schema.get("required", []),
                 "additionalProperties": False,
             },
@@ -148,11 +143,14 @@ class Tool:
 
 
 @cache
-def _resolve_variant(tool: Tool, interface: Interface) -> Tool:
-    variant = tool.variants[interface]
-    return replace(
-        tool, arguments=variant.arguments, result=variant.result, prompt=variant.prompt, variants={}
-    )
+def _resolve(tool: Tool, interface: Interface) -> Tool:
+    changes: dict[str, Any] = {}
+    if interface is Interface.MCP and tool.mcp_name:
+        changes["name"] = tool.mcp_name
+    if variant := tool.variants.get(interface):
+        changes |= {"arguments": variant.arguments, "result": variant.result}
+        changes |= {"prompt": variant.prompt, "variants": {}}
+    return replace(tool, **changes)
 
 
 @cache
@@ -163,6 +161,14 @@ def _parse_texts(text: str) -> dict[str, ToolTexts]:
         name: ToolTexts(_ARGUMENT.sub("", body).strip(), dict(_ARGUMENT.findall(body)))
         for name, body in zip(parts[::2], parts[1::2], strict=True)
     }
+
+
+def _plain_type(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON type of a field, without the items or fields inside of it."""
+    schema = parts.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    if options := schema.get("anyOf"):
+        return {"type": [_plain_type(option, parts)["type"] for option in options]}
+    return {name: schema[name] for name in ("type", "enum") if name in schema}
 
 
 def _shorten(schema: dict[str, Any]) -> dict[str, Any]:

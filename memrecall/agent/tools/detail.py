@@ -184,26 +184,10 @@ class MessageSearchParams(StrictInput):
     cursor: str | None = None
 
 
-class McpMessage(ToolOutput):
-    """A message that was found.
-
-    If `characters` is more than `content` has, that is an excerpt; `read_memory` returns the rest.
-    """
-
-    message_id: str
-    role: str
-    speaker: str | None
-    content: str
-    characters: int
-    said_at: str
-    session_id: str | None
-    relevance_score: float
-
-
 class MessageHits(ToolOutput):
     """The best messages, the best first; `next_cursor` leads to the next ones."""
 
-    messages: list[McpMessage]
+    messages: list[dict[str, Any]]
     total_found: int
     next_cursor: str | None
 
@@ -215,18 +199,18 @@ async def search_messages(context: ToolContext, params: MessageSearchParams) -> 
     length = excerpt_length(len(page.results))
     contents = [hit.content for hit in page.results]
     total = sum(map(len, contents))
-    excerpts = await in_process(total, cut_excerpts, contents, params.query, length)
+    excerpts = await in_process(total, cut_excerpts, contents, [params.query], length)
     messages = [
-        McpMessage(
-            message_id=hit.key,
-            role=hit.role or "",
-            speaker=hit.speaker,
-            content=excerpt,
-            characters=len(hit.content),
-            said_at=format_time(hit.ts),
-            session_id=hit.session_id,
-            relevance_score=round(hit.score, 4),
-        )
+        {
+            "message_id": hit.key,
+            "role": hit.role or "",
+            "speaker": hit.speaker,
+            "content": excerpt,
+            "characters": len(hit.content),
+            "said_at": format_time(hit.ts),
+            "session_id": hit.session_id,
+            "relevance_score": round(hit.score, 4),
+        }
         for hit, excerpt in zip(page.results, excerpts, strict=True)
     ]
     return MessageHits(
@@ -234,12 +218,12 @@ async def search_messages(context: ToolContext, params: MessageSearchParams) -> 
     )
 
 
-def cut_excerpts(contents: Sequence[str], query: str, length: int) -> list[str]:
-    """Return each content, cut around the words of a query if it is long."""
+def cut_excerpts(contents: Sequence[str], words: Sequence[str], length: int) -> list[str]:
+    """Return each content, cut around some words if it is long."""
     return [
         content
         if len(content) <= length
-        else truncate_around(content, length, find_center(content, [query]))
+        else truncate_around(content, length, find_center(content, words))
         for content in contents
     ]
 
@@ -252,10 +236,7 @@ class ReadMemoryParams(StrictInput):
 
 
 class MemoryPart(ToolOutput):
-    """A memory, message or knowledge entry from an offset on; `next_offset` is null at its end.
-
-    `truncated` means that the content was too long and only its beginning is stored.
-    """
+    """A memory, message or knowledge entry from an offset on; `next_offset` is null at its end."""
 
     memory_key: str
     kind: Kind

@@ -3,7 +3,7 @@
 Docstrings of the models are part of the JSON schemas that clients read.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -67,21 +67,10 @@ class EntryMatches(ToolOutput):
     query: str = Field(default="", exclude=True)
 
 
-class EntrySnippet(ToolOutput):
-    """An entry that was found, and the passage that matches; `memory_read` returns the rest."""
-
-    id: str
-    summary: str
-    snippet: str
-    truncated: bool
-    tags: list[str]
-    score: float
-
-
 class EntrySnippets(ToolOutput):
     """The best entries, the best first; empty if nothing is relevant."""
 
-    results: list[EntrySnippet]
+    results: list[dict[str, Any]]
 
     @classmethod
     def from_result(cls, result: EntryMatches) -> Self:
@@ -90,14 +79,15 @@ class EntrySnippets(ToolOutput):
         return cls(results=[_shorten(match, result.query, length) for match in result.results])
 
 
-def _shorten(match: EntryMatch, query: str, length: int) -> EntrySnippet:
+def _shorten(match: EntryMatch, query: str, length: int) -> dict[str, Any]:
+    """Return an entry with the passage that matches; `read_knowledge` returns the rest."""
     is_long = len(match.content) > length
     passages = snippets(match.content, [query], length=length, limit=1, before="", after="")
-    return EntrySnippet(
-        snippet=passages[0] if is_long and passages else match.content,
-        truncated=is_long,
-        **match.model_dump(include={"id", "summary", "tags", "score"}),
-    )
+    return {
+        **match.model_dump(exclude={"content"}),
+        "snippet": passages[0] if is_long and passages else match.content,
+        "truncated": is_long,
+    }
 
 
 class ReadParams(StrictInput):

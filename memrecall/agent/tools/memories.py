@@ -1,25 +1,27 @@
-"""Tools that change one user's memories: remember, correct and forget.
+"""Tools on one user's memories: remember, correct, forget and list.
 
-A parent agent and an MCP client see different arguments and results; each tool has one handler.
-Docstrings of models named `…Params` and `…Reply` are part of the JSON schemas of MCP.
+A parent agent and an MCP client may see different arguments and results; each has one handler.
 """
 
 from contextlib import suppress
-from typing import Annotated, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.search import SearchRequest
-from memrecall.store import PlanOutcome, PlanStep
-from memrecall.text_length import single_line
-from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin
+from memrecall.search import Hit, SearchRequest
+from memrecall.store import MemoryQuery, PlanOutcome, PlanStep
+from memrecall.text_length import single_line, truncate_text
+from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, format_time
 
 MAX_MEMORY_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
-_SIMILAR_SCORE = 0.5
+_MIN_COVERAGE = 0.4  # of the weight of the new memory's words
+_MIN_NEARNESS = 0.2  # of the cosines between what is noise and the same text
+
+_KEPT_FIELDS = {"memory_type", "layer", "metadata", "sensitive", "subject", "field", "pinned"}
 
 MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_TEXT)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -58,20 +60,6 @@ class MemoryChange(ToolOutput):
     truncated: bool = False
 
 
-class McpMemory(ToolOutput):
-    """The stored memory, or an existing one that says the same.
-
-    `replaced` lists the keys of memories that no longer hold, `similar` memories that may have to
-    be forgotten. `truncated` means that the content was too long and only its beginning is stored.
-    """
-
-    memory_key: str
-    note: str
-    replaced: list[str]
-    similar: list[dict[str, str]]
-    truncated: bool
-
-
 async def remember(
     context: ToolContext, arguments: RememberArguments | RememberParams
 ) -> MemoryChange:
@@ -80,13 +68,7 @@ async def remember(
         memory = arguments.new_memory(context.redact)
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
-    request = SearchRequest(
-        memory.content[:MAX_MEMORY_TEXT],
-        limit=_SIMILAR_MEMORIES,
-        kind="memory",
-        threshold=_SIMILAR_SCORE,
-    )
-    page = await context.library.search(context.scope, request)
+    similar_memories = await _find_similar(context, memory.content[:MAX_MEMORY_TEXT])
     outcome, *ended = await context.add_memory(memory)
     if outcome.memory_key is None:
         raise InvalidArgument(outcome.reason)
@@ -101,7 +83,7 @@ async def remember(
     replaced = [key for key in (outcome.previous_key, *(step.memory_key for step in ended)) if key]
     similar = [
         {"memory_key": hit.key, "content": single_line(hit.content, length)}
-        for hit in page.results
+        for hit in similar_memories
         if hit.key not in replaced
     ]
     note = "If one of the similar memories is now wrong, correct or forget it" if similar else ""
@@ -113,6 +95,20 @@ async def remember(
         replaced=replaced,
         truncated=outcome.truncated,
     )
+
+
+async def _find_similar(context: ToolContext, text: str) -> list[Hit]:
+    """Return memories that share significant words with a text, or are close in meaning."""
+    library = context.library  # its ranking is relative: the best memory can still be unrelated
+    request = SearchRequest(text, limit=_SIMILAR_MEMORIES, kind="memory")
+    page = await library.search(context.scope, request)
+    floor = await library.engine.noise_floor(text, page.searched)
+    min_cosine = floor + _MIN_NEARNESS * (1 - floor)
+    return [
+        hit
+        for hit in page.results
+        if hit.why.coverage >= _MIN_COVERAGE or hit.why.cosine >= min_cosine
+    ]
 
 
 def _describe_claim(outcome: PlanOutcome) -> str:
@@ -138,16 +134,8 @@ async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryCh
         note = "It was already replaced by the memory with this key"
         return MemoryChange(done=False, memory_key=old.superseded_by, note=note)
     try:
-        new = NewMemory(
-            content=context.redact(arguments.text.strip()),
-            memory_type=old.memory_type,
-            layer=old.layer,
-            metadata=old.metadata,
-            sensitive=old.sensitive,
-            subject=old.subject,
-            field=old.field,
-            pinned=old.pinned,
-        )
+        content = context.redact(arguments.text.strip())
+        new = NewMemory(content=content, **old.model_dump(include=_KEPT_FIELDS))
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
     reason = context.redact(arguments.reason)
@@ -164,29 +152,14 @@ async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryCh
 
 
 class ForgetArguments(ToolInput):
-    """Arguments of `forget` for a parent agent."""
+    """Arguments of `forget`."""
 
     memory_key: str
     reason: Reason = ""
     sources: bool = False
 
 
-class ForgetParams(StrictInput):
-    """A memory or a message by its key."""
-
-    reason: ClassVar[str] = "asked to forget"
-
-    memory_key: str
-    sources: bool = False
-
-
-class Forgotten(ToolOutput):
-    """A memory that is hidden, and can be brought back until it is purged; or an erased message."""
-
-    memory_key: str
-
-
-async def forget(context: ToolContext, arguments: ForgetArguments | ForgetParams) -> MemoryChange:
+async def forget(context: ToolContext, arguments: ForgetArguments) -> MemoryChange:
     """Hide a memory; its user can have it restored until it is purged.
 
     A message is erased permanently, if the operator allows that to models.
@@ -215,7 +188,7 @@ async def _find_memory(context: ToolContext, key: str) -> MemoryRecord:
             await context.knowledge.get(key)
             raise InvalidArgument(
                 f"{key!r} is an entry of the knowledge base, which all users share",
-                hint="Only memory_delete removes it",
+                hint="Only delete_knowledge removes it",
             ) from None
         raise
 
@@ -226,3 +199,36 @@ def _require_erasure(context: ToolContext, key: str) -> None:
             f"{key!r} is a message, which cannot be restored once it is erased",
             hint="Forget the memory that comes from it, with sources",
         )
+
+
+class ListParams(StrictInput):
+    """A page of the memories."""
+
+    limit: Annotated[int, Field(ge=1, le=50)] = 20
+    cursor: str | None = None
+
+
+class MemoryList(ToolOutput):
+    """The memories that hold now, the newest first; `next_cursor` leads to older ones."""
+
+    memories: list[dict[str, Any]]
+    next_cursor: str | None
+
+
+async def list_memories(context: ToolContext, params: ListParams) -> MemoryList:
+    """Return a page of the user's memories; long contents are shortened."""
+    page = await context.library.store.memories(context.scope).page(
+        MemoryQuery(), limit=params.limit, cursor=params.cursor
+    )
+    length = excerpt_length(len(page.items))
+    memories = [
+        {
+            "memory_key": record.memory_key,
+            "memory_type": record.memory_type,
+            "content": truncate_text(record.content, length),
+            "characters": len(record.content),
+            "since": format_time(record.since),
+        }
+        for record in page.items
+    ]
+    return MemoryList(memories=memories, next_cursor=page.next_cursor)

@@ -1,21 +1,22 @@
-"""The tool `recall`: what a parent agent and an MCP client pass and get.
+"""The tool `recall`: what a parent agent and an MCP client pass and get."""
 
-Docstrings of models named `…Params` and `…Reply` are part of the JSON schemas of MCP.
-"""
-
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AliasChoices, Field, PrivateAttr
 
 from memrecall.agent.prompt_view import write_block
 from memrecall.agent.result import Certainty, RecalledMemory, RecallResult
 from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.detail import cut_excerpts
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
 from memrecall.errors import MemrecallError
 from memrecall.messages import ConversationMessage
-from memrecall.text.snippets import find_center
-from memrecall.text_length import truncate_around
 from memrecall.types import Role, format_time
+
+_EVIDENCE_FIELDS = {
+    *("memory_key", "kind", "summary", "speaker", "relevance_score", "probability", "certainty"),
+    *("claimed_by", "conflicts_with", "truncated"),
+}
 
 
 class RecallToolArguments(ToolInput):
@@ -77,7 +78,7 @@ class RecallAnswer(ToolOutput):
                 {
                     "memory_key": memory.memory_key,
                     "said_at": format_time(memory.ts),
-                    "by": memory.speaker or memory.role or memory.memory_type,
+                    **({"by": memory.by} if memory.by else {}),
                     "certainty": memory.certainty.value,
                     "content": _excerpt(result, memory, length),
                     **memory.describe_conflict(result.language),
@@ -108,47 +109,19 @@ class RecallAnswer(ToolOutput):
 
 def _excerpt(result: RecallResult, memory: RecalledMemory, length: int) -> str:
     """Return a content, or the part of a long one that is about the request."""
-    if len(memory.content) <= length:
-        return memory.content
-    center = find_center(memory.content, result.words_about(memory.memory_key))
-    return truncate_around(memory.content, length, center)
-
-
-class McpEvidence(ToolOutput):
-    """A memory, message or knowledge entry that belongs to the answer.
-
-    If `characters` is more than `content` has, that is an excerpt; `read_memory` returns the rest.
-    `truncated` means that the content was too long and only its beginning is stored.
-    """
-
-    memory_key: str
-    kind: str
-    content: str
-    characters: int
-    summary: str
-    speaker: str | None
-    said_at: str
-    relevance_score: float | None
-    probability: float | None
-    certainty: Certainty
-    claimed_by: str | None = None  # the origin of an unconfirmed claim
-    conflicts_with: list[str] = Field(default_factory=list)  # what the user said instead
-    truncated: bool = False
+    return cut_excerpts([memory.content], result.words_about(memory.memory_key), length)[0]
 
 
 class RecallReply(ToolOutput):
-    """What was found; `abstained` means that nothing was, and that guessing would be wrong.
-
-    `withheld` counts sensitive memories that match and may not be shown.
-    """
+    """What was found; `abstained` means that nothing was, and that guessing would be wrong."""
 
     summary: str
     confidence: float
     certainty: Certainty
     abstained: bool
-    memories: list[McpEvidence]
+    memories: list[dict[str, Any]]
     follow_up_question: str | None = None
-    withheld: int = 0
+    withheld: int = 0  # sensitive memories that match and may not be shown
     _block: str = PrivateAttr(default="")
 
     @classmethod
@@ -161,21 +134,12 @@ class RecallReply(ToolOutput):
             certainty=result.certainty,
             abstained=result.abstained,
             memories=[
-                McpEvidence(
-                    memory_key=memory.memory_key,
-                    kind=memory.kind,
-                    content=_excerpt(result, memory, length),
-                    characters=len(memory.content),
-                    summary=memory.summary,
-                    speaker=memory.speaker,
-                    said_at=format_time(memory.ts),
-                    relevance_score=memory.relevance_score,
-                    probability=memory.probability,
-                    certainty=memory.certainty,
-                    claimed_by=memory.claimed_by,
-                    conflicts_with=memory.conflicts_with,
-                    truncated=memory.truncated,
-                )
+                {
+                    **memory.model_dump(mode="json", include=_EVIDENCE_FIELDS),
+                    "content": _excerpt(result, memory, length),
+                    "characters": len(memory.content),
+                    "said_at": format_time(memory.ts),
+                }
                 for memory in result.memories
             ],
             follow_up_question=result.handoff.follow_up_question,

@@ -3,7 +3,6 @@
 Docstrings of the models are part of the JSON schemas that clients read.
 """
 
-import asyncio
 from collections import Counter
 from typing import Any, Literal
 
@@ -85,13 +84,10 @@ async def _knowledge_status(context: ToolContext) -> Literal["loaded", "unloaded
 
 
 async def _workspace_status(context: ToolContext) -> Literal["clean", "active", "unavailable"]:
-    if not await asyncio.to_thread(context.workspaces_root.is_dir):
-        return "clean"  # reading the status creates no folder
     try:
-        names = await context.in_workspaces(lambda workspaces: workspaces.names())
+        return "active" if await context.workspace_names() else "clean"
     except MemrecallError:
         return "unavailable"
-    return "active" if names else "clean"
 
 
 class _PartialOutput(ToolOutput):

@@ -65,7 +65,16 @@ _service_tool = partial(
     permission=Permission.OPERATOR,
     needs_user=False,
 )
+_mcp_tool = partial(_tool, interfaces=frozenset({Interface.MCP}), prompt="service_tools")
 _chat_tool = partial(_tool, interfaces=_GROUP, prompt="chat_tools")
+
+
+def _knowledge_tool(
+    handler: Callable[[Any, Any], Awaitable[Any]], name: str, title: str, **options: Any
+) -> Tool:
+    """Return a tool on knowledge; over MCP its name is that of the handler."""
+    options = {"permission": Permission.KNOWLEDGE, **options}
+    return _service_tool(handler, name, title=title, mcp_name=handler.__name__, **options)
 
 
 def _for_mcp(arguments: type[BaseModel], result: type[BaseModel]) -> dict[Interface, Variant]:
@@ -85,7 +94,7 @@ _MEMORY_TOOLS = (
         title="Remember",
         arguments=memories.RememberArguments,
         writes=True,
-        variants=_for_mcp(memories.RememberParams, memories.McpMemory),
+        variants=_for_mcp(memories.RememberParams, memories.MemoryChange),
     ),
     _memory_tool(
         recall.recall,
@@ -95,59 +104,30 @@ _MEMORY_TOOLS = (
         result=recall.RecallAnswer,
         variants=_for_mcp(recall.RecallParams, recall.RecallReply),
     ),
-    _memory_tool(memories.correct, interfaces=_PARENT, writes=True),
-    _memory_tool(
-        memories.forget,
-        title="Forget",
-        arguments=memories.ForgetArguments,
-        writes=True,
-        destroys=True,
-        variants=_for_mcp(memories.ForgetParams, memories.Forgotten),
-    ),
-    _tool(
-        search_messages,
-        title="Search messages",
-        interfaces=frozenset({Interface.MCP}),
-        prompt="service_tools",
-    ),
-    _tool(
-        read_memory,
-        title="Read a memory",
-        interfaces=frozenset({Interface.MCP}),
-        prompt="service_tools",
-    ),
+    _memory_tool(memories.correct, title="Correct", writes=True),
+    _memory_tool(memories.forget, title="Forget", writes=True, destroys=True),
+    _mcp_tool(search_messages, title="Search messages"),
+    _mcp_tool(read_memory, title="Read a memory"),
+    _mcp_tool(memories.list_memories, title="List memories"),
 )
 _SERVICE_TOOLS = (
     _service_tool(
         service.init_workspace, "memory_init_workspace", title="Make a workspace", writes=True
     ),
-    _service_tool(
-        knowledge.add_knowledge,
-        "memory_add",
-        title="Add knowledge",
-        permission=Permission.KNOWLEDGE,
-        writes=True,
-    ),
-    _service_tool(
-        knowledge.update_knowledge,
-        "memory_update",
-        title="Change knowledge",
-        permission=Permission.KNOWLEDGE,
-        writes=True,
-    ),
-    _service_tool(
+    _knowledge_tool(knowledge.add_knowledge, "memory_add", "Add knowledge", writes=True),
+    _knowledge_tool(knowledge.update_knowledge, "memory_update", "Change knowledge", writes=True),
+    _knowledge_tool(
         knowledge.query_knowledge,
         "memory_query",
-        title="Query knowledge",
+        "Query knowledge",
         permission=None,
         variants=_for_mcp(knowledge.QueryParams, knowledge.EntrySnippets),
     ),
-    _service_tool(knowledge.read_knowledge, "memory_read", title="Read knowledge", permission=None),
-    _service_tool(
+    _knowledge_tool(knowledge.read_knowledge, "memory_read", "Read knowledge", permission=None),
+    _knowledge_tool(
         knowledge.delete_knowledge,
         "memory_delete",
-        title="Delete knowledge",
-        permission=Permission.KNOWLEDGE,
+        "Delete knowledge",
         writes=True,
         destroys=True,
     ),
@@ -156,7 +136,13 @@ _SERVICE_TOOLS = (
     ),
     _service_tool(service.get_status, "memory_get_status", title="Status", permission=None),
     _service_tool(service.dump, "memory_dump", title="Dump"),
-    _service_tool(service.search, "memory_search", title="Search everywhere", permission=None),
+    _service_tool(
+        service.search,
+        "memory_search",
+        mcp_name="search_knowledge_and_files",
+        title="Search knowledge and files",
+        permission=None,
+    ),
     _service_tool(service.backup, "memory_backup", title="Back up", writes=True),
     _service_tool(service.restore, "memory_restore", title="Restore", writes=True, destroys=True),
 )
@@ -173,19 +159,18 @@ TOOLS: dict[str, Tool] = {
 
 def tools_for(interface: Interface) -> dict[str, Tool]:
     """Return the tools of an interface by name, in the order of the table."""
-    return {
-        name: tool.for_interface(interface)
-        for name, tool in TOOLS.items()
-        if interface in tool.interfaces
-    }
+    tools = [t.for_interface(interface) for t in TOOLS.values() if interface in t.interfaces]
+    return {tool.name: tool for tool in tools}
 
 
 def find_tool(name: str, interface: Interface) -> Tool | None:
-    """Return a tool of an interface, or None."""
+    """Return a tool of an interface, or None.
+
+    MCP clients of earlier versions call the tools of the knowledge base as JSON-RPC does.
+    """
+    tools = tools_for(interface)
     tool = TOOLS.get(name)
-    if tool is None or interface not in tool.interfaces:
-        return None
-    return tool.for_interface(interface)
+    return tools.get(name) or (tool and tools.get(tool.mcp_name))
 
 
 def function_schemas(interface: Interface, language: Language) -> tuple[protocol.ToolSchema, ...]:

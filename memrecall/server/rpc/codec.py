@@ -3,7 +3,10 @@
 Every reply is one line of JSON.
 """
 
+import json
 import logging
+import re
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -33,6 +36,7 @@ from memrecall.server.deadlines import run_tool_in_time
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
 
 log = logging.getLogger("memrecall.server")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Code(IntEnum):
@@ -172,7 +176,7 @@ def _parse_message(
     try:
         value = load_json(data)
     except ValueError as error:
-        return InvalidCall(Code.PARSE_ERROR, str(error))
+        return _explain_parse_error(data, str(error))
     if not isinstance(value, list):
         return _parse_call(value)
     if not value:
@@ -182,15 +186,34 @@ def _parse_message(
     return [_parse_call(item) for item in value]
 
 
+def _explain_parse_error(data: bytes, reason: str) -> InvalidCall:
+    """Name a byte order mark and a lone surrogate, which parsers hide behind an odd message."""
+    try:
+        value = json.loads(data.decode("utf-8-sig", "surrogatepass"))
+    except (ValueError, RecursionError):
+        return InvalidCall(Code.PARSE_ERROR, reason)
+    if data.startswith(BOM_UTF8):
+        reason = "the message begins with a byte order mark (BOM); send UTF-8 without one"
+    elif surrogate := _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        reason = f"a text has the lone surrogate {surrogate[0]!a}, which is not a character"
+    else:
+        return InvalidCall(Code.PARSE_ERROR, reason)
+    call_id = value.get("id") if isinstance(value, dict) else None
+    return InvalidCall(Code.PARSE_ERROR, reason, call_id if _is_valid_id(call_id) else None)
+
+
+def _is_valid_id(call_id: object) -> bool:
+    if isinstance(call_id, str):
+        return _SURROGATE.search(call_id) is None
+    is_number = isinstance(call_id, int | float) and not isinstance(call_id, bool)
+    return call_id is None or (is_number and not find_fault(call_id))
+
+
 def _parse_call(value: Any) -> RpcCall | InvalidCall:
     if not isinstance(value, dict):
         return InvalidCall(Code.INVALID_REQUEST, "a call is an object")
     call_id = value.get("id")
-    is_valid_id = call_id is None or (
-        isinstance(call_id, str | int | float)
-        and not isinstance(call_id, bool)
-        and not find_fault(call_id)
-    )
+    is_valid_id = _is_valid_id(call_id)
     reason = _check_call(value) if is_valid_id else "an id is a string, a number or null"
     if reason:
         return InvalidCall(Code.INVALID_REQUEST, reason, call_id if is_valid_id else None)

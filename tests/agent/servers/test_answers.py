@@ -91,6 +91,11 @@ def estimates_tokens(result: RecallResult, server: ModelServer) -> None:
     assert result.usage["estimated_tokens"] == tokens > 1_000
 
 
+def refused(result: RecallResult, server: ModelServer) -> None:
+    assert result.problem == "tiny refused to answer"
+    finds_a1(result, server)
+
+
 def rules_find_a1(result: RecallResult, server: ModelServer) -> None:
     """The model did not find out whether something fits: the rules did."""
     assert result.problem == "tiny made no search that succeeded"
@@ -142,17 +147,31 @@ BEHAVIOURS = (
     hands_off("normal", search(), hand_off("a1")),
     falls_back("text instead of calls", "no_tool_support", text("It is port 5433.")),
     falls_back(
-        "text after a search", "text_answer", text("It is port 5433."), search(), check=keeps_a1
+        "text after a search", "off_task", text("It is port 5433."), search(), check=keeps_a1
     ),
     falls_back(
         "call as JSON in text",
-        "leaked_call",
+        "no_tool_support",
         text('<tool_call>{"name": "search_memories", "arguments": {"query": "x"}}</tool_call>'),
     ),
     falls_back(
-        "unknown tool", "bad_calls", answer(call("delete_everything", {})), search(), check=keeps_a1
+        "unknown tool", "off_task", answer(call("delete_everything", {})), search(), check=keeps_a1
     ),
-    falls_back("empty name", "bad_calls", answer(call("", {}))),
+    falls_back("empty name", "off_task", answer(call("", {}))),
+    hands_off(
+        "content as a list of parts",
+        answer(
+            call("search_memories", SEARCH),
+            content=[{"type": "thinking", "thinking": []}, {"type": "text", "text": "Let me see."}],
+        ),
+        hand_off("a1"),
+    ),
+    hands_off(
+        "name with a prefix, name in camel case",
+        answer(call("default_api.search_memories", SEARCH)),
+        answer(call("getMemoryDetail", {"memory_key": "a1"})),
+        hand_off("a1"),
+    ),
     hands_off(
         "name with markup",
         answer(call("functions.search_memories<|channel|>x", SEARCH)),
@@ -167,7 +186,7 @@ BEHAVIOURS = (
         search(),
         hand_off("a1"),
     ),
-    falls_back("bad arguments forever", "bad_calls", search(limit="a lot")),
+    falls_back("bad arguments forever", "off_task", search(limit="a lot")),
     Behaviour(
         "200 calls in one answer",
         (answer(*HUNDREDS), hand_off("a1")),
@@ -208,19 +227,30 @@ BEHAVIOURS = (
         unknown_key_or_handoff,
         check=rules_find_a1,
     ),
-    falls_back("endless expansion", "no_older_messages", expansion),
-    falls_back("endless searching", "repeated_search", numbered_search),
+    falls_back("endless expansion", "off_task", expansion),
+    falls_back("endless searching", "off_task", numbered_search),
     falls_back("empty answer", "no_tool_support", text("")),
-    falls_back("empty answer after a search", "silence", text(""), search()),
+    falls_back("empty answer after a search", "off_task", text(""), search()),
     falls_back(
         "reasoning only",
-        "silence",
+        "off_task",
         completion({"content": None, "reasoning_content": "hm"}),
         search(),
     ),
     falls_back(
         "refusal", "refusal", completion({"content": None, "refusal": "I cannot help with that."})
     ),
+    falls_back(
+        "refusal as text", "refusal", text("I'm sorry, but I can't help with that."), check=refused
+    ),
+    falls_back(
+        "refusal as Chinese text",
+        "refusal",
+        text("很抱歉，我无法回答这个问题。"),
+        search(),
+        check=refused,
+    ),
+    hands_off("refusal as text once", text("I cannot assist with that."), search(), hand_off("a1")),
     falls_back(
         "content filter", "refusal", completion({"content": ""}, "content_filter"), search()
     ),
@@ -331,9 +361,15 @@ BEHAVIOURS = (
     ),
     hands_off("confidence out of range", search(), hand_off("a1", confidence=95), hand_off("a1")),
     hands_off("confidence as text", search(), hand_off("a1", confidence="0.9")),
+    hands_off(
+        "confidence in percent",
+        search(),
+        hand_off("a1", confidence="90%"),
+        check=expects(confidence=0.9),
+    ),
     falls_back(
         "confidence in words forever",
-        "bad_calls",
+        "off_task",
         hand_off("a1", confidence="high"),
         search(),
         check=keeps_a1,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,28 @@ FAILURES = (
     Behaviour(
         "half an answer", (), FAILED, True, Reply(body=TRUNCATED), check=problem("is not JSON")
     ),
+    Behaviour(
+        "cut answer", (), FAILED, True, replace(search(), is_interrupted=True),
+        check=problem("interrupted its answer"),
+    ),
+    Behaviour(
+        "finish reason error", (), FAILED, True,
+        completion({"content": ""}, "error"), check=problem("interrupted its answer"),
+    ),
+    Behaviour(
+        "error of the provider in a choice, then ok",
+        (completion({"content": ""}, "error"), search(), hand_off("a1")), StopReason.HANDOFF,
+    ),
+    Behaviour(
+        "status 200 with an error", (), FAILED, True,
+        Reply(body='{"error": {"code": 402, "message": "Add credits; key is sk-secret"}}'),
+        check=problem("interrupted its answer: Add credits; key is …"),
+    ),
+    Behaviour(
+        "status 200 with an error and no code", (), FAILED, True,
+        Reply(body='{"error": "model is loading", "choices": null}'),
+        check=problem("interrupted its answer: model is loading"),
+    ),
     Behaviour("HTML", (), FAILED, True, Reply(body="<html>Welcome</html>")),
     Behaviour("no choices", (), FAILED, True, Reply(body='{"choices": []}')),
     Behaviour(
@@ -102,12 +125,19 @@ STREAMS = (
     Behaviour(
         "interrupted stream", (), FAILED, True,
         Reply(chunks=('{"choices": [{"delta": {"content": "a"}}]}',), is_interrupted=True),
+        check=problem("interrupted its answer"),
+    ),
+    Behaviour(
+        "stream that ends early", (), FAILED, True,
+        Reply(chunks=('{"choices": [{"delta": {"content": "a"}}]}',)),
+        check=problem("interrupted its answer"),
     ),
     Behaviour("no stream", (), FAILED, True, Reply(body="<html>Welcome</html>")),
     Behaviour("slow stream", (), FAILED, True, Reply(seconds=60), limits=Limits(seconds=1.0)),
     Behaviour(
         "error in a stream", (search(),), FAILED, True,
         Reply(chunks=('{"error": {"message": "overloaded", "code": 503}}',)),
+        check=problem("interrupted its answer: overloaded"),
     ),
 )  # fmt: skip
 
@@ -116,7 +146,7 @@ STREAMS = (
 async def test_recall_survives_a_failing_server_or_stream(
     library: Library, server: ModelServer, streamed: bool
 ) -> None:
-    client = ServerClient("tiny", base_url=server.url)
+    client = ServerClient("tiny", base_url=server.url, api_key="sk-secret")
 
     async def check(behaviour: Behaviour) -> None:
         result = await recall(library, server, client, behaviour, streamed=streamed)
