@@ -8,9 +8,9 @@ what the probability of the first row tells. Only `--out` and `--token-map` writ
 uses. The same sets give the same bytes.
 
 The package's weights are fitted to the authors A to F, J and K of fixtures/authored, to small
-stores cut from their histories, to fixtures/eval, KdConv, FriendsQA, Molweni and LifeBench (all Apache-2.0) and
-MADial-Bench (MIT). The authors G and H, and small stores cut from theirs, chose among features and
-calibrate the probabilities; LoCoMo and CMRC 2018, whose licences restrict use, only check it.
+stores cut from their histories, to fixtures/eval, KdConv, FriendsQA, Molweni, LifeBench (all
+Apache-2.0) and MADial-Bench (MIT). The authors G and H, and small stores cut from theirs, chose
+features and calibrate; LoCoMo and CMRC 2018, whose licences restrict use, only check it.
 """
 
 import argparse
@@ -67,7 +67,6 @@ _DIRECTIONS = 16  # of a row's vector
 _HIDDEN, _NETWORKS = 24, 8  # networks from several beginnings, whose scores are averaged
 _PULL, _RATE, _PASSES, _BATCH = 1e-2, 4e-3, 30, 64
 _SET_WEIGHT = 0.5  # of a set that was not written for this project
-_OWN_SOURCES = ("authored", "eval")
 _CALIBRATED = 3  # first rows that the probability is fitted to
 _TOKEN_DIMENSIONS = 64
 
@@ -176,7 +175,7 @@ def fit(sets: Mapping[str, Sequence[Example]]) -> Weights:
     for name, given in sets.items():
         # Where evidence was not found among the first rows, nothing is to be learned.
         usable = [example for example in given if example.right.any() or not example.wanted]
-        weight = 1.0 if source_of(name) in _OWN_SOURCES else _SET_WEIGHT
+        weight = 1.0 if source_of(name) in ("authored", "eval") else _SET_WEIGHT
         for example in usable:
             versions = _versions(example)
             examples += versions

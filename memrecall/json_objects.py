@@ -130,7 +130,7 @@ def has_more_values(value: Any, count: int) -> bool:
     while pending and count >= 0:
         outer = pending.pop()
         count -= len(outer)
-        pending += containers(outer)
+        pending += containers(outer) if count >= 0 else ()
     return count < 0
 
 

@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypedDict
 from zoneinfo import ZoneInfo
@@ -36,6 +37,7 @@ from memrecall.messages import ConversationMessage, parse_message
 from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.store import WriteStatus
 from memrecall.types import Language, Message, NewMessage, Role
 
 _log = logging.getLogger(__name__)
@@ -253,6 +255,15 @@ async def errors_as_events(
                 yield event
     except MemrecallError as error:
         yield Failed(error)
+
+
+async def with_status(
+    events: AsyncGenerator[ChatEvent, None], status: WriteStatus
+) -> AsyncGenerator[ChatEvent, None]:
+    """Yield a turn's events; the last one says what became of the message that it answers."""
+    async with aclosing(events):
+        async for event in events:
+            yield replace(event, status=status) if isinstance(event, Final) else event
 
 
 async def final_of(events: AsyncGenerator[ChatEvent, None]) -> Final:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from memrecall.errors import MemrecallError
+from memrecall.store import WriteStatus
 
 TRUNCATED = ("length", "content_filter")  # finish reasons of answers without their end
 
@@ -91,6 +92,7 @@ class Final(_Event):
     recalls: int = 0  # including the forced one
     leaks: tuple[LeakReport, ...] = ()
     usage: dict[str, int] = field(default_factory=dict)
+    status: WriteStatus | None = None  # of the message that it answers, if this turn wrote it
 
     @property
     def is_truncated(self) -> bool:

@@ -41,6 +41,7 @@ from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
 from memrecall.scope import Scope
+from memrecall.store import WriteStatus
 from memrecall.types import Language, Message, Role
 
 GROUP_PROMPT = "chat_group"
@@ -52,6 +53,7 @@ class Posted:
 
     message_id: str
     mentions: tuple[str, ...]
+    status: WriteStatus
 
 
 class NothingToAnswer(InvalidArgument):
@@ -98,7 +100,7 @@ class GroupChat(Chat):
         result = await self._library.add_messages(self._scope, [message])
         if result.stored and not member.ai:
             await self._remember(message.model_copy(update={"message_id": result.ids[0]}))
-        return Posted(result.ids[0], mentioned)
+        return Posted(result.ids[0], mentioned, result.statuses[0])
 
     def stream(
         self,

@@ -18,6 +18,7 @@ from memrecall.chat.base import (
     new_message,
     require_text,
     to_model_message,
+    with_status,
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.history import fit_texts, untruncated
@@ -76,7 +77,8 @@ class SingleChat(Chat):
         result = await self._library.add_messages(self._scope, [message])
         (request_id,) = result.ids
         message = message.model_copy(update={"message_id": request_id})
-        async with aclosing(self._answer(message, request_id)) as events:
+        answer = with_status(self._answer(message, request_id), result.statuses[0])
+        async with aclosing(answer) as events:
             async for event in events:
                 yield event
 

@@ -5,27 +5,19 @@ unrelated. So a result must also share significant words with the query, or be c
 unrelated texts are.
 """
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from memrecall.embedding import Embedder
-from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
+from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import Hit, SearchPage, SearchRequest
-from memrecall.store import KnowledgeEntry, NewKnowledge, Store
-from memrecall.store.knowledge import Knowledge, StoredVector
-from memrecall.store.texts import knowledge_text
-from memrecall.store.vectors import KnowledgeVectors
+from memrecall.store import KnowledgeEntry, NewKnowledge
+from memrecall.store.knowledge import Knowledge
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.tokens import BREAK, analyze
 
-log = logging.getLogger(__name__)
-
 LONGEST_ENTRY = 100_000  # characters
-_BATCH = 256
-_TOP_UP = 128  # pending entries that one search embeds first
 _MIN_COVERAGE = 0.5  # of the weight of the query's words; less is a common word or two
 _MIN_COVERAGE_ALONE = 0.15  # the same without an embedder
 _MIN_COSINE = 0.14  # also where unrelated texts are all equally far from the query
@@ -35,33 +27,20 @@ _CANDIDATES = 50  # the best of the ranking, which are checked for relevance
 
 
 class KnowledgeBase(Knowledge):
-    """The knowledge of a scope's agent, embedded when it is written, and searched."""
+    """The knowledge of a scope's agent, embedded after it is written, and searched."""
 
     def __init__(self, library: Library, scope: Scope) -> None:
         super().__init__(library.store.database, scope)
         self._library = library
 
-    async def add(
-        self, entry: NewKnowledge, vector: StoredVector | None = None, *, must_exist: bool = False
-    ) -> str:
-        """Store an entry with its vector, or replace the one of its key; return its key."""
-        entry = self.protect(entry)
-        row = entry.row()  # Validates it before it is embedded.
+    async def add(self, entry: NewKnowledge, *, must_exist: bool = False) -> str:
+        """Store an entry, or replace the one of its key, and return its key; its vector follows."""
         self._check_length("content", entry.content)
         self._check_length("summary", entry.summary)
         await self._library.vectors.prepare()
-        embedder = self._library.embedder
-        if embedder is not None and vector is None:
-            text = knowledge_text(row["summary"], row["content"], row["tags"])
-            try:
-                (embedding,) = await embedder.embed([text])
-            except EmbedderFailed as error:
-                log.warning("an entry is stored but not embedded yet: %s", error)
-            else:
-                vector = KnowledgeVectors(self._library.store.database, embedder.model).pack(
-                    embedding
-                )
-        return await super().add(entry, vector, must_exist=must_exist)
+        key = await super().add(entry, must_exist=must_exist)
+        self._library.vectors.expect({}, entries=1)
+        return key
 
     async def update(
         self,
@@ -108,7 +87,8 @@ class KnowledgeBase(Knowledge):
             return []
         request = replace(request, limit=max(limit, _CANDIDATES))
         page = await self._library.engine.search(self._scope, request)
-        if page.unembedded and await self.embed_pending(_TOP_UP):
+        agent_id = self._scope.agent_id or DEFAULT_NAME
+        if page.unembedded and await self._library.vectors.catch_up_entries(agent_id):
             page = await self._library.engine.search(self._scope, request)
         return (await self._keep_relevant(query, page))[:limit]
 
@@ -125,31 +105,3 @@ class KnowledgeBase(Knowledge):
         ]
         best = max((hit.probability or 0.0 for hit in hits), default=0.0)
         return [hit for hit in hits if (hit.probability or 0.0) >= _MIN_SHARE * best]
-
-    async def embed_pending(self, limit: int = _BATCH) -> int:
-        """Embed entries that a restore or a failing embedder left without; return how many."""
-        embedder = self._library.embedder
-        if embedder is None:
-            return 0
-        vectors = KnowledgeVectors(self._library.store.database, embedder.model)
-        pending = await vectors.pending(limit, self._scope.agent_id or DEFAULT_NAME)
-        if not pending:
-            return 0
-        try:
-            await self._library.vectors.prepare()
-            await vectors.write(pending, await embedder.embed([item.text for item in pending]))
-        except (EmbedderFailed, StorageError) as error:
-            log.warning("entries are not embedded yet: %s", error)
-            return 0
-        return len(pending)
-
-
-async def embed_knowledge(store: Store, embedder: Embedder, progress: Callable[[int], None]) -> int:
-    """Embed every agent's entries that have no vector of this model; return how many."""
-    vectors, total = KnowledgeVectors(store.database, embedder.model), 0
-    while pending := await vectors.pending(_BATCH):
-        matrix = await embedder.embed([item.text for item in pending])
-        await vectors.write(pending, matrix)
-        total += len(pending)
-        progress(len(pending))
-    return total

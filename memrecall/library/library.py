@@ -54,7 +54,7 @@ from memrecall.store.graph_rows import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages.records import write_messages
 from memrecall.store.privacy import Scan
-from memrecall.store.transfer import export_user, import_user, to_record
+from memrecall.store.transfer import ImportCounts, export_user, import_user, to_record
 from memrecall.types import NewMemory, NewMessage, Origin
 
 _CLOSE_SECONDS = 20.0  # for vectors; rows without them can be embedded later
@@ -274,9 +274,7 @@ class Library:
             for row in await self.graphs.reader(user_id).read(table, {}):
                 yield to_record(table, {"user_id": user_id, **row})
 
-    async def import_user(
-        self, user_id: str, records: Iterable[Mapping[str, Any]]
-    ) -> dict[str, int]:
+    async def import_user(self, user_id: str, records: Iterable[Mapping[str, Any]]) -> ImportCounts:
         """Store what `export_user` yielded and return the counts by table."""
         elsewhere = () if self.graphs.is_in_store else GRAPH_TABLES
         graph_rows: dict[str, list[dict[str, Any]]] = {table: [] for table in elsewhere}
@@ -302,14 +300,22 @@ class Library:
         if self.store.file is not None:
             facts["bytes_on_disk"] = self.store.bytes_on_disk()
         facts["schema_version"] = await self.store.schema_version()
-        model = self.store.facts.embedding_model or (self.embedder and self.embedder.model)
-        facts["embedding_model"] = model or ""
-        if model:
-            # The database's model counts, not the one that is configured here.
-            missing = await self.store.vectors(model).count_pending(user_id)
+        facts["embedding_model"] = self._model_of_vectors
+        if self._model_of_vectors:
+            missing = await self.count_unembedded(user_id)
             facts["not_embedded"] = missing
             facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
         return facts
+
+    @property
+    def _model_of_vectors(self) -> str:
+        # The database's model counts, not the one that is configured here.
+        return self.store.facts.embedding_model or (self.embedder.model if self.embedder else "")
+
+    async def count_unembedded(self, user_id: str | None = None) -> int:
+        """Return how many rows of one user or all wait for vectors; 0 without an embedder."""
+        model = self._model_of_vectors
+        return await self.store.vectors(model).count_pending(user_id) if model else 0
 
     async def erase_user(self, user_id: str) -> ErasureReport:
         """Delete every row of a user, and what was derived from them."""

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from memrecall import model
 from memrecall.errors import EmbedderFailed, MemrecallError
 from memrecall.json_objects import load_json_object
-from memrecall.library.knowledge import embed_knowledge
 from memrecall.library.library import Library
 from memrecall.model import protocol
 from memrecall.model.failures import FORCED_CHOICE, create_accepted, find_refused, to_model_failure
@@ -344,7 +343,6 @@ class Reindexer:
             await embedder.embed([])  # A broken embedder must not claim the database.
             await self._library.store.vectors(embedder.model).set_model()
             embedded = await self._library.vectors.embed_all(advance)
-            embedded += await embed_knowledge(self._library.store, embedder, advance)
         return {"embedded": embedded, "analysed": analysed, "model": embedder.model}
 
     async def _analyse(self, advance: Advance) -> int:

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.base import TEXT_CHARACTERS
+from memrecall.embedding.base import TEXT_CHARACTERS, Vectors
 from memrecall.errors import EmbedderFailed, MemrecallError, StorageError
 from memrecall.plugins import require_plugin
 from memrecall.progress import progress_bar
 from memrecall.search.index.external import VectorDB
 from memrecall.store import PendingText, Store
 from memrecall.store.pgvector import PgVectors
+from memrecall.store.vectors import KnowledgeVectors
 from memrecall.timing.deadlines import current_deadline, in_background, seconds_left
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class VectorWriter:
         self._claimed = False
         self._waiting: dict[str, int] = {}  # users with rows to embed, and about how many
         self._current: dict[str, int] = {}  # the same, of the piece in progress
+        self._entries = 0  # of knowledge bases, about
         self._spent: Counter[str] = Counter()  # characters of each user since there is a backlog
         self._least_spent = 0  # where a new user begins: nobody saves up turns
         self._through: dict[str, int] = {}  # the change up to which a user's rows have vectors
@@ -96,7 +98,13 @@ class VectorWriter:
     @property
     def backlog(self) -> int:
         """About how many rows wait for their vectors, as far as this process knows."""
-        return sum(self._waiting.values()) + sum(self._current.values())
+        return sum(self._waiting.values()) + sum(self._current.values()) + self._entries
+
+    @property
+    def backlogs(self) -> tuple[int, int]:
+        """The backlog, and that of the user with the most of it."""
+        by_user = Counter(self._waiting) + Counter(self._current)
+        return self.backlog, max(by_user.values(), default=0)
 
     async def prepare(self) -> None:
         """Claim the database for this model; reject vectors of another one before any write."""
@@ -104,15 +112,21 @@ class VectorWriter:
             await self._store.vectors(self._embedder.model).ensure_model()
             self._claimed = True
 
-    def expect(self, rows: Mapping[str, int]) -> None:
-        """Embed so many new rows of each user soon; nobody waits for it."""
+    def expect(self, rows: Mapping[str, int], entries: int = 0) -> None:
+        """Embed so many new rows of each user and entries of knowledge soon; nobody waits."""
         if self._embedder is None:
             return
+        self._entries += entries
         for user_id in filter(rows.get, rows):
             self._waiting[user_id] = self._waiting.get(user_id, 0) + rows[user_id]
             self._spent[user_id] = max(self._spent[user_id], self._least_spent)
-        if self._waiting and not self._is_closed and (self._task is None or self._task.done()):
+        is_idle = self._task is None or self._task.done()
+        if self._has_work and not self._is_closed and is_idle:
             self._task = in_background(self._run(self._embedder))
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._waiting or self._entries)
 
     def expect_missing(self, user_id: str, count: int) -> None:
         """Embed rows that a search found without vectors; they may be old."""
@@ -123,7 +137,7 @@ class VectorWriter:
     async def resume(self) -> list[str]:
         """Embed what an earlier process may have left of the users who were active last."""
         latest = await self._store.owners.latest_users(_RESUMED_USERS)
-        self.expect(dict.fromkeys(latest, 1))
+        self.expect(dict.fromkeys(latest, 1), entries=1)
         return latest
 
     def forget(self, user_id: str) -> None:
@@ -142,6 +156,19 @@ class VectorWriter:
                 await self._embed(self._embedder, [part], seconds)
         except (EmbedderFailed, StorageError) as error:
             self._note_failure(error)
+
+    async def catch_up_entries(self, agent_id: str) -> bool:
+        """Embed what a knowledge base lacks, if a part of the time is enough; False if not."""
+        if self._embedder is None:
+            return False
+        try:
+            await self.prepare()
+            seconds = _CATCH_UP_SHARE * seconds_left(_CATCH_UP_SECONDS)
+            await self._embed_entries(self._embedder, seconds, agent_id)
+        except (EmbedderFailed, StorageError) as error:
+            self._note_failure(error)
+            return False
+        return True
 
     async def settle(self, seconds: float | None = None) -> None:
         """Wait until the rows are embedded, or that has failed, or the time is over."""
@@ -191,6 +218,9 @@ class VectorWriter:
                     progress(len(part.rows))
                     has_more = part.has_more
             after = page.next_after
+        while count := await self._embed_entries(self._embedder, _PIECE_SECONDS):
+            total += count
+            progress(count)
         return total
 
     def _is_expected(self, user_id: str) -> bool:
@@ -198,7 +228,7 @@ class VectorWriter:
 
     async def _run(self, embedder: Embedder) -> None:
         failures, is_full = 0, False
-        while self._waiting and failures < _MOST_FAILURES:
+        while self._has_work and failures < _MOST_FAILURES:
             if not is_full:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), _DELAY)
@@ -212,13 +242,15 @@ class VectorWriter:
         self._spent.clear()
         self._least_spent = 0
         self._hurry.clear()
-        if self._waiting:
+        if self._has_work:
             asyncio.get_running_loop().call_later(_RETRY, self.expect, {})
 
     async def _embed_piece(self, embedder: Embedder, most_users: int) -> bool:
         """Embed some rows of the users who got least; return whether it left others for later."""
         try:
             await self.prepare()
+            if self._entries:
+                await self._embed_next_entries(embedder)
             parts = await self._take(embedder, most_users)
             is_full = bool(self._waiting) or any(part.has_more for part in parts)
             if not any(part.rows for part in parts) or await self._may_embed(embedder):
@@ -281,12 +313,7 @@ class VectorWriter:
         # A message and the memory made of it have the same text, which is embedded once.
         texts = list(dict.fromkeys(item.text for item in rows))
         if rows:
-            try:
-                async with asyncio.timeout(seconds):
-                    matrix = await embedder.embed(texts)
-            except TimeoutError:
-                problem = f"the embedder took longer than {seconds:g} s"
-                raise EmbedderFailed(problem, hint="Check that it responds") from None
+            matrix = await _embed_within(seconds, embedder, texts)
             places = {text: place for place, text in enumerate(texts)}
             vectors = self._store.vectors(embedder.model)
             await vectors.write(rows, matrix[[places[item.text] for item in rows]])
@@ -296,6 +323,35 @@ class VectorWriter:
             known = self._through.get(part.user_id, 0)
             self._through[part.user_id] = max(known, part.through)
 
+    async def _embed_next_entries(self, embedder: Embedder) -> None:
+        known, self._entries = self._entries, 0  # Meanwhile there may be more.
+        try:
+            count = await self._embed_entries(embedder, _PIECE_SECONDS)
+        except EmbedderFailed as error:  # The rows of users do not wait because of an entry.
+            self._note_failure(error)
+        else:
+            self._entries += max(1, known - count) if count == _PIECE_ROWS else 0
+
+    async def _embed_entries(
+        self, embedder: Embedder, seconds: float, agent_id: str | None = None
+    ) -> int:
+        """Embed some entries of knowledge that have no vectors; return how many."""
+        vectors = KnowledgeVectors(self._store.database, embedder.model)
+        entries = await vectors.pending(_PIECE_ROWS, agent_id)
+        if entries:
+            matrix = await _embed_within(seconds, embedder, [entry.text for entry in entries])
+            await vectors.write(entries, matrix)
+        return len(entries)
+
     def _note_failure(self, error: MemrecallError) -> None:
         self.failure = str(error)
         log.warning("rows are stored but not embedded yet: %s", error)
+
+
+async def _embed_within(seconds: float, embedder: Embedder, texts: list[str]) -> Vectors:
+    try:
+        async with asyncio.timeout(seconds):
+            return await embedder.embed(texts)
+    except TimeoutError:
+        problem = f"the embedder took longer than {seconds:g} s"
+        raise EmbedderFailed(problem, hint="Check that it responds") from None

@@ -20,6 +20,7 @@ from memrecall.memory.mem0 import take_scope
 from memrecall.scope import Scope
 from memrecall.settings import Settings, parse_object
 from memrecall.store import AuditEntry, MemoryQuery, Store, read_filter
+from memrecall.store.transfer import ImportCounts
 from memrecall.types import MemoryRecord
 
 _SWEEP = "sweep"
@@ -352,7 +353,7 @@ class RetentionMixin(MemoryBase):
 
     async def import_(
         self, lines: Iterable[str | bytes], user_id: str | None = None
-    ) -> dict[str, int]:
+    ) -> ImportCounts:
         """Import the lines of `export`, all or none; return the counts by table."""
         scope = self._scope_without_agent(user_id)
         library = (await self._open()).library

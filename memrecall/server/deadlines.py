@@ -1,11 +1,14 @@
 """How long a request may take: what its header asks for, or the default of its kind."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel
 
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Tool
+from memrecall.errors import InvalidArgument
 from memrecall.server.errors import invalid_field
 from memrecall.timing.deadlines import RequestDeadline, run_within
 
@@ -53,9 +56,17 @@ def _parse_seconds(header: bytes) -> float:
     return float(header)
 
 
-async def run_tool_in_time(tool: Tool, context: ToolContext, arguments: BaseModel) -> BaseModel:
-    """Run a tool of JSON-RPC or MCP within the default time of a read or a write."""
+async def run_tool_in_time(
+    tool: Tool, context: ToolContext, arguments: BaseModel, meta: Any
+) -> BaseModel:
+    """Run a tool of JSON-RPC or MCP within the `deadline` of its `_meta`, or that of its kind."""
+    seconds = WRITE_SECONDS if tool.writes else QUICK_SECONDS
+    asked = meta.get("deadline") if isinstance(meta, Mapping) else None
+    if asked is not None:
+        if not isinstance(asked, int | float) or isinstance(asked, bool) or not asked > 0:
+            raise InvalidArgument("_meta.deadline", hint="Use a number of seconds above 0")
+        seconds = min(asked, context.library.settings.max_seconds)
     work = tool.run(context, arguments)
     if tool.name in _UNBOUNDED_TOOLS:
         return await work
-    return await run_within(RequestDeadline(WRITE_SECONDS if tool.writes else QUICK_SECONDS), work)
+    return await run_within(RequestDeadline(seconds), work)

@@ -29,6 +29,7 @@ from memrecall.errors import (
     explain_validation_problem,
 )
 from memrecall.telemetry import describe_exception
+from memrecall.timing.deadlines import current_request
 
 if TYPE_CHECKING:  # JSON-RPC over stdio uses this module without a web framework
     from fastapi.exceptions import RequestValidationError
@@ -98,6 +99,11 @@ class RequestError(Exception):
 
 # One answer for everything that is missing or belongs to others: callers cannot tell them apart.
 RESOURCE_NOT_FOUND = Problem("NOT_FOUND", "there is no such user, message or memory")
+_PARTLY_STORED = Problem(
+    "UNAVAILABLE",
+    "the database is full, and a part of the request was stored: repeat it with the same ids",
+    {"reason": "disk_full", "outcome": "partly"},
+)
 SHUTTING_DOWN = Problem("UNAVAILABLE", "the server is shutting down", headers=RETRY_AFTER)
 
 
@@ -192,6 +198,9 @@ def report_error(error: Exception, fields: dict[str, Any], request_id: str) -> P
         log_bug(error, request_id)
         fields["error"] = type(error).__name__
         return Problem("INTERNAL", "internal error", {"request_id": request_id})
+    request = current_request()
+    if isinstance(error, StorageFull) and request is not None and request.changes:
+        return _PARTLY_STORED
     return problem_from_error(error)
 
 

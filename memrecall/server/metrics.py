@@ -147,7 +147,7 @@ class Metrics:
     def __init__(
         self,
         index_bytes: Callable[[], float],
-        rows_to_embed: Callable[[], float],
+        rows_to_embed: Callable[[], tuple[int, int]],
         counters: CounterBuffer | None = None,
     ) -> None:
         self._counters = counters
@@ -190,6 +190,11 @@ class Metrics:
         )
         self._indexes = gauge("memrecall_index_bytes", "Memory of the users' indexes.")
         self._backlog = gauge("memrecall_rows_to_embed", "Stored rows that wait for their vectors.")
+        self._largest_backlog = gauge(
+            "memrecall_rows_to_embed_largest",
+            "The same, of the user with the most of them.",
+            multiprocess_mode="livemax",
+        )
         self._states = gauge("memrecall_state", "Processes that are in this state.", ["state"])
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -242,7 +247,9 @@ class Metrics:
     def measure(self, state: str) -> None:
         """Update what is not counted when it happens."""
         self._indexes.set(self._index_bytes())
-        self._backlog.set(self._rows_to_embed())
+        total, largest = self._rows_to_embed()
+        self._backlog.set(total)
+        self._largest_backlog.set(largest)
         for name in STATES:
             self._states.labels(name).set(name == state)
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import math
 import os
@@ -13,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from importlib import import_module
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
@@ -27,17 +25,22 @@ from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
-from memrecall.server.http.app import Application, create_app
-from memrecall.server.http.context import Service
-from memrecall.server.supervisor import ProcessRole, ServiceProcess, supervise
+from memrecall.server.http.app import Application, build_routes, create_app
+from memrecall.server.http.context import Service, preload
+from memrecall.server.supervisor import (
+    ProcessRole,
+    ServiceProcess,
+    end_process_in,
+    supervise,
+)
 from memrecall.settings import Settings
 from memrecall.telemetry import export_spans
-from memrecall.text.keywords import extract_keywords
 from memrecall.workers import worker_processes
 
 log = logging.getLogger("memrecall.server")
 
-_GRACE_SECONDS = 30  # for requests that are still running at shutdown
+_GRACE_SECONDS = 20  # for requests that are still running at shutdown
+_STOP_SECONDS = 30  # for all of it: a thread may wait for a disk that never answers
 _HINTS = {
     errno.EADDRNOTAVAIL: "Choose another --host: 127.0.0.1, or an address of this machine",
     errno.EACCES: "Choose a --port of 1024 or more",
@@ -122,11 +125,16 @@ class _Server(uvicorn.Server):
     """A server that starts the application's shutdown before it waits for open requests."""
 
     def __init__(
-        self, config: uvicorn.Config, service: Service, on_start: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        on_start: Callable[[], None],
+        on_stop: Callable[[float], None],
     ) -> None:
         super().__init__(config)
         self._service = service
         self._on_start = on_start
+        self._on_stop = on_stop
         self._drained_at = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -147,6 +155,7 @@ class _Server(uvicorn.Server):
         drains = sig == signal.SIGTERM and not self.should_exit
         seconds = self._service.library.settings.drain_seconds if drains else 0.0
         self._drained_at = time.monotonic() + seconds
+        self._on_stop(seconds + _STOP_SECONDS)
         self._service.draining.set()
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
@@ -163,7 +172,7 @@ class _Server(uvicorn.Server):
 def run_server(settings: Settings, announce: Announce, sign_in: SignInCode | None = None) -> None:
     """Serve until a signal; call `announce` when requests are accepted. `sign_in` signs in once."""
     if settings.workers == 1:
-        _run_in_event_loop(serve(settings, announce, sign_in=sign_in))
+        _run_in_event_loop(serve(settings, announce, sign_in=sign_in, on_stop=end_process_in))
     else:
         _run_workers(settings, announce)
 
@@ -208,7 +217,9 @@ def serve_worker(
     listener: socket.socket, on_start: Callable[[], None], settings: Settings, role: ProcessRole
 ) -> None:
     """Serve in one of several processes."""
-    _run_in_event_loop(serve(settings, lambda _: on_start(), listener, role))
+    _run_in_event_loop(
+        serve(settings, lambda _: on_start(), listener, role, on_stop=end_process_in)
+    )
 
 
 def _divide_limits(settings: Settings) -> Settings:
@@ -234,10 +245,12 @@ async def serve(
     listener: socket.socket | None = None,
     role: ProcessRole = ProcessRole(),  # noqa: B008 -- frozen
     sign_in: SignInCode | None = None,
+    on_stop: Callable[[float], None] = lambda _: None,
 ) -> None:
     """Serve within a running event loop; see `run_server`.
 
-    One of several processes gets the socket that it shares with the others.
+    One of several processes gets the socket that it shares with the others. A signal calls
+    `on_stop` with the seconds after which nothing may run any more.
     """
     sys.setswitchinterval(0.001)  # With busy threads, 5 ms tripled the time of requests.
     _raise_file_limit()
@@ -272,10 +285,10 @@ async def serve(
             running = app.service.counters.running(with_levels=role.is_first)
             await stack.enter_async_context(running)
         await stack.enter_async_context(_dashboard_running(has_dashboard))
-        loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
-        stack.callback(loading.cancel)
-        gc.freeze()  # What exists now stays: the collector need not look at it again and again.
-        await _Server(config, app.service, lambda: announce(info)).serve(sockets=[listener])
+        app.service.loading = asyncio.create_task(preload(library.embedder, build_routes))
+        stack.callback(app.service.loading.cancel)
+        server = _Server(config, app.service, lambda: announce(info), on_stop)
+        await server.serve(sockets=[listener])
 
 
 def _raise_file_limit() -> None:
@@ -302,12 +315,6 @@ async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
     await library.vectors.prepare()  # fail now if another embedder made the vectors
     await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
     return await _describe(library, listener, is_open=not has_keys)
-
-
-def _load_libraries() -> None:
-    """Load what the first requests would otherwise load in the event loop."""
-    import_module("memrecall.model.client")
-    extract_keywords("tea 茶")  # reads the Chinese dictionaries
 
 
 def _dashboard_running(has_dashboard: bool) -> contextlib.AbstractAsyncContextManager[None]:

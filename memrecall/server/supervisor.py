@@ -28,7 +28,7 @@ _BEAT_SECONDS = 0.5
 _SILENT_SECONDS = 5.0  # after which a process counts as frozen
 _STOPPED_SECONDS = 1.0  # after which one that the system reports as stopped does
 _RESTART_SECONDS = 1.0  # between two starts of a process that ends again and again
-_STOP_SECONDS = 60.0  # longer than a service takes to stop once it is drained
+_STOP_SECONDS = 35.0  # longer than a service takes to stop once it is drained
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +168,21 @@ def _stop(
             if is_late or _is_stopped(process):  # A stopped one does not receive SIGTERM.
                 process.kill()
         time.sleep(_CHECK_SECONDS)
+
+
+def end_process_in(seconds: float) -> None:
+    """End this process after some seconds, even if a thread waits for what never comes.
+
+    What was acknowledged is stored, and an open transaction has no effect.
+    """
+    timer = threading.Timer(seconds, _end_process)
+    timer.daemon = True
+    timer.start()
+
+
+def _end_process() -> None:
+    log.error("stopped before everything had ended")
+    os._exit(1)
 
 
 def _run(

@@ -23,7 +23,7 @@ from memrecall.store.graph_tables import StoreGraphs
 from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
 from memrecall.store.memories.changes import PlanOutcome, PlanStep
-from memrecall.store.memories.filters import read_filter
+from memrecall.store.memories.filters import check_filter_size, read_filter
 from memrecall.store.memories.history import EDITABLE_FIELDS, AuditEntry, Revision
 from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.removal import Removal
@@ -103,6 +103,7 @@ __all__ = [
     "WriteProblem",
     "WriteResult",
     "WriteStatus",
+    "check_filter_size",
     "measure_body",
     "open_cursor",
     "parse_record",

@@ -77,14 +77,6 @@ class NewKnowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredVector:
-    """A vector in its stored form, and the model that made it."""
-
-    model: str
-    packed: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class KnowledgeSnapshot:
     """All entries of an agent at one moment, and the number of their last change."""
 
@@ -103,16 +95,10 @@ class Knowledge:
         self._scope = scope
         self._agent_id = agent_of(scope)
 
-    async def add(
-        self, entry: NewKnowledge, vector: StoredVector | None = None, *, must_exist: bool = False
-    ) -> str:
+    async def add(self, entry: NewKnowledge, *, must_exist: bool = False) -> str:
         """Store an entry, or rewrite that of its key; a repeated one has the key of the first."""
         self._require_permission()
-        row = {
-            **self.protect(entry).row(),
-            "model": None if vector is None else vector.model,
-            "vector": None if vector is None else vector.packed,
-        }
+        row = {**self.protect(entry).row(), "model": None, "vector": None}
         is_new = entry.key is None
         return await self._database.transact(lambda c: self._write(c, row, must_exist, is_new))
 

@@ -1,6 +1,7 @@
 """Export of everything of a user as plain records, and their import into a database."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -31,6 +32,7 @@ from memrecall.store.database.statements import (
     split,
 )
 from memrecall.store.database.tables import UtcTime, memories, messages, sessions, tombstones, users
+from memrecall.store.messages.records import WriteStatus
 from memrecall.store.privacy import protect_row
 from memrecall.store.texts import SEARCH_TEXT
 from memrecall.text.privacy import PrivacyPolicy
@@ -90,17 +92,24 @@ def to_record(table: str, row: Mapping[Any, Any]) -> ExportedRow:
     return {"format": FORMAT, "table": table, "row": values}
 
 
+class ImportCounts(dict[str, int]):
+    """The count of each table, and what became of the messages and memories."""
+
+    statuses: Mapping[WriteStatus, int]
+
+
 async def import_user(
     database: Database, user_id: str, records: Iterable[Mapping[str, Any]]
-) -> dict[str, int]:
+) -> ImportCounts:
     """Store exported rows under a user, all or nothing; return the count of each table.
 
     Rows whose key exists already stay as they are, and what was erased stays erased.
     """
     check_id("user_id", user_id)
     rows = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
-    await database.transact(lambda c: _import(c, user_id, dict(rows)))
-    return {name: len(table_rows) for name, table_rows in rows.items()}
+    counts = ImportCounts((name, len(table_rows)) for name, table_rows in rows.items())
+    counts.statuses = await database.transact(lambda c: _import(c, user_id, dict(rows)))
+    return counts
 
 
 def _parse_all(
@@ -193,7 +202,8 @@ def _require_readable(table: str, values: ExportedRow) -> None:
 
 async def _import(
     connection: AsyncConnection, user_id: str, rows: dict[str, list[ExportedRow]]
-) -> None:
+) -> Mapping[WriteStatus, int]:
+    statuses: Counter[WriteStatus] = Counter()
     all_rows = [row for table_rows in rows.values() for row in table_rows]
     agents = {row["agent_id"] for row in all_rows if row.get("agent_id")}
     await ensure_agents(connection, sorted(agents), datetime.now(UTC))
@@ -203,7 +213,10 @@ async def _import(
     for table in _TABLES[1:]:
         if table is messages:  # sessions and tombstones are stored by now
             await _require_sessions(connection, user_id, rows)
+            count = len(rows["messages"]) + len(rows["memories"])
             await _drop_erased(connection, user_id, rows)
+            statuses = await _compare_stored(connection, user_id, rows)
+            statuses[WriteStatus.ERASED] = count - statuses.total()
         for row in rows[table.name] if "change_no" in table.c else ():
             row["change_no"] = locks.next_change(user_id)
         # One statement needs the same columns in all its rows.
@@ -219,6 +232,26 @@ async def _import(
         names = row.keys() - {"user_id"} if is_new else row.keys() & _PROFILE
         statement = update(users).where(users.c.user_id == user_id)
         await connection.execute(statement.values({name: row[name] for name in names}))
+    return +statuses  # without those that are 0
+
+
+async def _compare_stored(
+    connection: AsyncConnection, user_id: str, rows: Mapping[str, list[ExportedRow]]
+) -> Counter[WriteStatus]:
+    """Count the messages and memories that are new, stored already, or stored otherwise."""
+    statuses: Counter[WriteStatus] = Counter()
+    for name, _, key in _ERASABLE[:2]:
+        table = _BY_NAME[name]
+        for batch in split(rows[name], _BATCH):
+            found = select(table.c[key], table.c.content).where(
+                table.c.user_id == user_id, table.c[key].in_([row[key] for row in batch])
+            )
+            stored = dict(map(tuple, await connection.execute(found)))
+            for row in batch:
+                is_same = stored.get(row[key]) == row["content"]
+                known = WriteStatus.SAME if is_same else WriteStatus.CONFLICT
+                statuses[known if row[key] in stored else WriteStatus.NEW] += 1
+    return statuses
 
 
 async def _drop_erased(

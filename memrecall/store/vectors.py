@@ -23,7 +23,7 @@ from memrecall.store.database.locks import Locks, lock_users
 from memrecall.store.database.memory_tables import knowledge
 from memrecall.store.database.statements import insert_missing, select_by_keys, upsert
 from memrecall.store.database.tables import memories, messages, meta, users, vectors
-from memrecall.store.knowledge import StoredVector, take_change_numbers
+from memrecall.store.knowledge import take_change_numbers
 from memrecall.store.messages.records import group_positions
 from memrecall.store.texts import knowledge_text
 
@@ -256,10 +256,6 @@ class KnowledgeVectors:
         self._database = database
         self.model = model
 
-    def pack(self, vector: Matrix) -> StoredVector:
-        """Return a vector in its stored form."""
-        return StoredVector(self.model, vector.astype(VECTOR_DTYPE).tobytes())
-
     async def pending(self, limit: int, agent_id: str | None = None) -> list[PendingEntry]:
         """Return entries without a vector of this model: one agent's, or any agent's."""
         has_no_vector = or_(knowledge.c.model.is_(None), knowledge.c.model != self.model)
@@ -278,22 +274,24 @@ class KnowledgeVectors:
 
     async def write(self, entries: Sequence[PendingEntry], matrix: Matrix) -> None:
         """Store the vectors of entries that were not rewritten meanwhile."""
-        by_agent: dict[str, list[tuple[PendingEntry, StoredVector]]] = {}
-        for entry, vector in zip(entries, matrix, strict=True):
-            by_agent.setdefault(entry.agent_id, []).append((entry, self.pack(vector)))
+        by_agent: dict[str, list[tuple[PendingEntry, bytes]]] = {}
+        for entry, vector in zip(entries, matrix.astype(VECTOR_DTYPE), strict=True):
+            by_agent.setdefault(entry.agent_id, []).append((entry, vector.tobytes()))
         for agent_id, pairs in sorted(by_agent.items()):
-            await self._database.transact(partial(_write_pairs, agent_id=agent_id, pairs=pairs))
+            await self._database.transact(partial(self._write, agent_id=agent_id, pairs=pairs))
 
-
-async def _write_pairs(
-    connection: AsyncConnection, agent_id: str, pairs: Sequence[tuple[PendingEntry, StoredVector]]
-) -> None:
-    numbers = await take_change_numbers(connection, agent_id, len(pairs))
-    for number, (entry, vector) in zip(numbers, pairs, strict=True):
-        statement = update(knowledge).where(
-            knowledge.c.agent_id == agent_id,
-            knowledge.c.knowledge_key == entry.key,
-            knowledge.c.change_no == entry.change_no,
-        )
-        values = {"model": vector.model, "vector": vector.packed, "change_no": number}
-        await connection.execute(statement.values(**values))
+    async def _write(
+        self,
+        connection: AsyncConnection,
+        agent_id: str,
+        pairs: Sequence[tuple[PendingEntry, bytes]],
+    ) -> None:
+        numbers = await take_change_numbers(connection, agent_id, len(pairs))
+        for number, (entry, packed) in zip(numbers, pairs, strict=True):
+            statement = update(knowledge).where(
+                knowledge.c.agent_id == agent_id,
+                knowledge.c.knowledge_key == entry.key,
+                knowledge.c.change_no == entry.change_no,
+            )
+            values = {"model": self.model, "vector": packed, "change_no": number}
+            await connection.execute(statement.values(**values))

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from memrecall.timing.deadlines import RequestDeadline, bounded_by, current_deadline, latest
+from memrecall.timing.deadlines import RequestDeadline, bounded_by, current_request, latest
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -77,7 +77,7 @@ class CallBatcher(Generic[_Item, _Result]):
         loop = asyncio.get_running_loop()
         queue = self._queues.setdefault(loop, _Queue())
         future: asyncio.Future[_Result] = loop.create_future()
-        queue.waiting.append(_Call(item, future, current_deadline()))
+        queue.waiting.append(_Call(item, future, current_request()))
         queue.tasks = {task for task in queue.tasks if not task.done()}
         if len(queue.tasks) < self._groups:
             queue.tasks.add(loop.create_task(self._run(queue)))

@@ -7,6 +7,7 @@ one, as in background work, each wait has a limit of its own.
 
 import asyncio
 import contextvars
+import math
 import time
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,11 +26,12 @@ class RequestDeadline:
 
     __slots__ = ("_end", "_outer", "changes", "is_answered", "seconds")
 
-    def __init__(self, seconds: float, outer: "RequestDeadline | None" = None) -> None:
+    def __init__(self, seconds: float) -> None:
+        """Bound a request, or with infinite seconds only count its changes."""
         self.seconds = seconds
         self.changes = 0
         self.is_answered = False  # The client decides how long it takes to read.
-        self._outer = outer
+        self._outer = _current.get()
         self.restart()
 
     def count(self, changes: int) -> None:
@@ -60,7 +62,7 @@ def deadline(seconds: float) -> Iterator[RequestDeadline]:
         raise InvalidArgument(f"a deadline of {seconds:g} seconds", hint="Use 0 or more")
     outer = _current.get()
     is_earlier = outer is None or seconds < outer.left
-    chosen = RequestDeadline(seconds, outer) if is_earlier else cast(RequestDeadline, outer)
+    chosen = RequestDeadline(seconds) if is_earlier else cast(RequestDeadline, outer)
     with bounded_by(chosen):
         yield chosen
 
@@ -75,14 +77,20 @@ def bounded_by(limit: RequestDeadline | None) -> Iterator[None]:
         _current.reset(token)
 
 
+def current_request() -> RequestDeadline | None:
+    """Return what counts the changes of the request that this is done for."""
+    return _current.get()
+
+
 def current_deadline() -> RequestDeadline | None:
     """Return the deadline of the request that this is done for."""
-    return _current.get()
+    limit = _current.get()
+    return None if limit is None or math.isinf(limit.seconds) else limit
 
 
 def seconds_left(otherwise: float) -> float:
     """Return how long a wait may take: what is left, or without a deadline the given seconds."""
-    limit = _current.get()
+    limit = current_deadline()
     return otherwise if limit is None else limit.left
 
 
@@ -90,7 +98,7 @@ def latest(limits: Iterable[RequestDeadline | None]) -> RequestDeadline | None:
     """Return the deadline of work that is done for several requests."""
     chosen: RequestDeadline | None = None
     for limit in limits:
-        if limit is None:
+        if limit is None or math.isinf(limit.seconds):
             return None
         chosen = limit if chosen is None or limit.left > chosen.left else chosen
     return chosen

@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 
 from memrecall.memory import Library
-from memrecall.store import Grant
+from memrecall.scope import Scope
+from memrecall.store import Grant, Store
+from memrecall.types import NewMessage, Role
 from tests.server.server_process import ServerProcess
 
 from .conftest import Window, sign_in, window_on
@@ -281,6 +283,23 @@ async def test_user_is_exported_and_erased(window: Window) -> None:
     await window.open(f"/explorer?user={user}")
     assert await window.text("h1") == f"User “{user}” not found"
     window.watch.problems.clear()  # the browser reports the 404
+
+
+async def test_rows_that_wait_for_vectors_are_counted(
+    browser: Any, keyed_server: Keyed, folder: Path
+) -> None:
+    server, keys = keyed_server
+    async with await Store.open(str(folder / "keyed" / "sample.db")) as store:
+        said = [NewMessage(role=Role.USER, content=f"tea {number}") for number in range(3)]
+        await store.timeline(Scope("wan")).add(said)  # without a library nothing embeds them
+    for locale, text in (
+        ("en", "3 rows wait for vectors; found by words until then."),
+        ("zh-CN", "3 行等待生成向量，此前可按词语找到。"),
+    ):
+        async with window_on(browser, server.url, locale=locale) as window:
+            await sign_in(window, keys["all"])
+            await window.open("/explorer/user?user=wan")
+            assert text in await window.text()
 
 
 async def test_keys_without_the_right_are_refused_in_words(

@@ -81,7 +81,7 @@ async def test_user_has_one_service_and_all_services_have_users(cluster: LocalCl
             assert len(changed) == 1, (user, before, after)
             services[changed[0]] += 1
         assert (await client.get("/metrics")).status_code == 404
-        assert (await client.get("/readyz")).status_code == 200
+        await wait_until(lambda: is_ready(client))
     assert len(services) >= 3, services  # twelve users miss two of four with a chance of 1:680
 
 

@@ -10,11 +10,14 @@ import pytest
 from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.library import vectors as writing
+from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
-from memrecall.scope import Scope
+from memrecall.scope import Permission, Scope
 from memrecall.search import SearchPage, SearchRequest
+from memrecall.server.metrics import Metrics
 from memrecall.settings import Settings
-from memrecall.store import Store
+from memrecall.store import NewKnowledge, Store
+from memrecall.store.vectors import KnowledgeVectors
 from memrecall.timing.deadlines import deadline
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
@@ -110,6 +113,13 @@ async def test_small_job_is_embedded_before_a_large_one(
     await library.add_messages(BEN, make_messages(3, "ben"))
     await library.add_messages(CY, make_messages(300, "y" * 400))
     await library.add_messages(ANN, make_messages(1, "ann's last"))
+    assert library.vectors.backlogs == (904, 601)
+    counts = [(await library.stats(user))["not_embedded"] for user in ("ann", "ben", None)]
+    assert counts == [601, 3, 904]
+    metrics = Metrics(lambda: 0.0, lambda: library.vectors.backlogs)
+    metrics.measure("ready")
+    assert b"memrecall_rows_to_embed 904.0" in metrics.render()
+    assert b"memrecall_rows_to_embed_largest 601.0" in metrics.render()
     embedder.gate.set()
     await library.vectors.settle()
     assert {"ben 0", "ben 1", "ben 2"} < set(embedder.calls[1])
@@ -233,3 +243,19 @@ async def test_every_new_row_is_read_once(
     await library.add_messages(ANN, make_messages(1, "new"))
     await library.vectors.settle()
     assert starts == [100]
+
+
+async def test_vectors_of_knowledge_follow_the_write(
+    library: Library, embedder: GatedEmbedder
+) -> None:
+    knowledge = KnowledgeBase(library, Scope("ann", "cook", permissions=frozenset(Permission)))
+    await knowledge.add(NewKnowledge("Green tea is brewed at 80 degrees"))
+    await wait_until(lambda: embedder.calls)  # in the background: it hangs, and the write is done
+    with deadline(0.2):
+        (hit,) = await knowledge.find("green tea")
+    assert hit.why.coverage > 0.5
+    vectors = KnowledgeVectors(library.store.database, embedder.model)
+    assert len(await vectors.pending(10)) == 1
+    embedder.gate.set()
+    await library.vectors.settle()
+    assert await vectors.pending(10) == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memrecall.errors import Disabled, EmbedderFailed, InvalidArgument, NotFound, StorageBusy
-from memrecall.library.knowledge import KnowledgeBase, embed_knowledge
+from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings
@@ -157,7 +157,7 @@ class TestSearch:
         assert await search_titles(cook, "fastapi") == ["Not food"]
         version = await library.store.knowledge_feed("cook").version()
         assert version is not None
-        assert version.version == 1  # the version counts only the agent's own entries
+        assert version.version == 2  # only the agent's own entries count, and their vectors
 
     async def test_user_named_like_the_agent_is_separate(self, library: Library) -> None:
         await fill(KnowledgeBase(library, DOCTOR))
@@ -245,8 +245,9 @@ class TestVectors:
         assert library.embedder is not None
         assert await KnowledgeVectors(store.database, "other").pending(100, "cook") != []
 
+        await library.vectors.settle()
         progress: list[int] = []
-        count = await embed_knowledge(store, library.embedder, progress.append)
+        count = await library.vectors.embed_all(progress.append)
         assert (count, progress) == (0, [])
 
     async def test_stale_vector_is_not_used(self, library: Library) -> None:

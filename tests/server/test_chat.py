@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from memrecall.errors import StorageUnreachable
+from memrecall.errors import StorageFull, StorageUnreachable
 from memrecall.memory import Library
 from memrecall.server.http import app
 from memrecall.server.http.chat import ChatAnswer
@@ -38,6 +38,7 @@ MEMBERS = [
     {"member_id": "u2", "name": "小波", "nicknames": ["波波"]},
     {"member_id": "bot", "name": "小助手", "ai": True},
 ]
+FULL = "RESOURCE_EXHAUSTED"
 GROUP = {"members": MEMBERS, "speaker": "u1"}
 
 
@@ -195,6 +196,43 @@ async def test_disabled_user_is_refused(
     for headers in ({}, STREAM):
         answer = await asker.post(PATH, json=QUESTION, headers=headers)
         check_error(answer, 403, "PERMISSION_DENIED")
+
+
+async def test_status_says_what_became_of_the_message(asker: httpx.AsyncClient) -> None:
+    group = {"message": "小助手 hi", "group": {**GROUP, "answers": "bot"}}
+    for message_id, body in (("q1", QUESTION), ("q2", group)):
+        body = {**body, "message_id": message_id}
+        statuses = [(await asker.post(PATH, json=body)).json()["status"] for _ in range(2)]
+        assert statuses == ["new", "same"]
+        (await asker.delete(f"/v1/users/ann/messages/{message_id}")).raise_for_status()
+        assert (await asker.post(PATH, json=body)).json()["status"] == "erased"
+
+
+async def test_disk_that_fills_during_a_turn_is_no_507(
+    asker: httpx.AsyncClient, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 507 means that nothing was changed: here the question was stored, and not the answer."""
+    database = sqlite_service.library.store.database
+    write, writes = database._transact_inline, 0
+
+    def fill(*arguments: Any) -> Any:
+        nonlocal writes
+        writes += 1
+        if writes > most:
+            raise StorageFull("no space is left")
+        return write(*arguments)
+
+    monkeypatch.setattr(database, "_transact_inline", fill)
+    most = 0
+    check_error(await asker.post(PATH, json={**QUESTION, "message_id": "q1"}), 507, FULL)
+    for accept in ({}, STREAM):
+        most = writes + 1
+        body = {**QUESTION, "message_id": "q1"}
+        answer = await asker.post(PATH, json=body, headers=accept)
+        assert '"outcome":"partly"' in answer.text
+        assert answer.status_code == (200 if accept else 503)
+    most = writes + 10
+    assert (await asker.post(PATH, json=body)).json()["status"] == "same"
 
 
 async def test_duplicate_message_id_is_a_conflict(asker: httpx.AsyncClient) -> None:

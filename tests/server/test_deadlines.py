@@ -14,15 +14,22 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from memrecall import deadline, workers
-from memrecall.errors import DeadlineExceeded, StorageBusy
+from memrecall.errors import DeadlineExceeded, StorageBusy, StorageUnreachable
+from memrecall.integrations.hooks.database import store_event
 from memrecall.memory import Library
-from memrecall.scope import Scope
+from memrecall.scope import Permission, Scope
 from memrecall.server.deadlines import QUICK_SECONDS, WRITE_SECONDS, RequestSeconds
+from memrecall.server.http.recall import RecallHandler
+from memrecall.server.http.responses import ServerEvent
+from memrecall.store.database import engine
 from memrecall.timing import deadlines
+from memrecall.timing.deadlines import seconds_left
 from memrecall.types import NewMessage, Role
 
+from ..rpc.mcp_clients import over_http
 from ..waiting import LIMIT, wait_until
 from .http_service import HttpService, check_error, make_message
+from .test_recall import STREAM
 
 EXAMPLES: dict[str, Any] = json.loads(
     files("memrecall.server.http").joinpath("examples.json").read_text("utf-8")
@@ -100,7 +107,31 @@ def wait_for_process(_: Library, monkeypatch: pytest.MonkeyPatch) -> EndlessWait
     return wait
 
 
-WAITS = (wait_for_embedder, wait_for_lock, wait_for_pool, wait_for_process)
+class StuckThread(EndlessWait):
+    """A wait in a thread, which goes on after its caller was cancelled, until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._futures: list[asyncio.Future[Any]] = []
+
+    async def __call__(self, *_: object, **__: object) -> Any:
+        self.entered += 1
+        self._futures.append(asyncio.get_running_loop().create_future())
+        return await workers.run_to_completion(self._futures[-1])
+
+    def release(self) -> None:
+        for future in self._futures:
+            if not future.done():
+                future.set_exception(StorageUnreachable("the disk is gone"))
+
+
+def wait_for_disk(_: Library, monkeypatch: pytest.MonkeyPatch) -> EndlessWait:
+    wait = StuckThread()
+    monkeypatch.setattr(engine, "in_thread", wait)  # SQLite's; a server is behind a pool
+    return wait
+
+
+WAITS = (wait_for_embedder, wait_for_lock, wait_for_pool, wait_for_process, wait_for_disk)
 Make = Callable[[Library, pytest.MonkeyPatch], EndlessWait]
 
 
@@ -149,6 +180,9 @@ async def test_every_request_ends_at_its_deadline(
             outcomes = {"stopped"} if is_sure_to_stop else {"stopped", "continues"}
             assert error["details"]["outcome"] in outcomes, request.url
         assert answer.status_code != 500, request.url
+        if isinstance(wait, StuckThread):
+            wait.release()
+    assert wait.entered or service.library.store.file is None
 
 
 async def test_write_that_cannot_be_stopped_continues(
@@ -216,6 +250,97 @@ async def test_header_sets_the_deadline_up_to_the_maximum(
         error = check_error(await sending, 504, "DEADLINE_EXCEEDED")
         assert error["details"]["outcome"] == "stopped"
         assert f"{seconds:g} s" in error["message"]
+
+
+@pytest.mark.parametrize(("asked", "seconds"), [(1.5, 1.5), (9999, 60.0), (None, WRITE_SECONDS)])
+async def test_field_of_a_call_sets_its_deadline_up_to_the_maximum(
+    sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock,
+    asked: float | None, seconds: float,
+) -> None:  # fmt: skip
+    ann = await sqlite_service.client_with_key("ann", permissions=frozenset(Permission))
+    params = {"content": "green tea", "summary": "tea", "_meta": {"deadline": asked}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "memory_add", "params": params}
+    wait = wait_for_lock(sqlite_service.library, monkeypatch)
+    sending = asyncio.ensure_future(ann.post("/rpc", json=message))
+    await wait_until(lambda: wait.entered)
+    clock.advance(seconds - 0.5)
+    await asyncio.sleep(0)
+    assert not sending.done()
+    clock.advance(0.6)
+    error = (await sending).json()["error"]
+    assert error["data"] == {"code": "DEADLINE_EXCEEDED", "outcome": "stopped"}
+    assert f"{seconds:g} s" in error["message"]
+
+
+async def test_field_of_a_call_must_be_a_number_of_seconds(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann", permissions=frozenset(Permission))
+    for asked in ("soon", 0, -1, True, [1]):
+        params = {"content": "green tea", "summary": "tea", "_meta": {"deadline": asked}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "memory_add", "params": params}
+        error = (await ann.post("/rpc", json=message)).json()["error"]
+        assert "_meta.deadline" in error["data"]["reason"]
+
+
+@pytest.mark.concurrent
+async def test_meta_of_an_mcp_call_sets_its_deadline(
+    sqlite_server: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    key = await sqlite_server.create_key("ann")
+    async with over_http(sqlite_server.url, key) as client:
+        wait = wait_for_lock(sqlite_server.library, monkeypatch)
+        arguments = {"content": "I like green tea"}
+        meta: Any = {"deadline": 1.5}
+        call = client.call_tool("remember", arguments, meta=meta)
+        calling = asyncio.ensure_future(call)
+        await wait_until(lambda: wait.entered)
+        clock.advance(1.6)
+        answer = await calling
+    assert "longer than 1.5 s" in answer.model_dump_json()
+
+
+async def test_stream_has_no_total_and_each_wait_its_own_limit(
+    asker: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    encode = ServerEvent.encode
+    names: list[str] = []
+
+    def encode_late(event: ServerEvent) -> bytes:
+        if not names:
+            clock.advance(WRITE_SECONDS + 1)
+        names.append(event.name)
+        return encode(event)
+
+    monkeypatch.setattr(ServerEvent, "encode", encode_late)
+    url = "/v1/users/ann/recall"
+    await asker.post(url, json={"query": "Where does my sister live?"}, headers=STREAM)
+    assert (names[0], names[-1]) == ("start", "done")
+
+
+async def test_hook_stores_within_its_own_time_whatever_its_recall_took(
+    asker: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    recalled = 0
+    left: list[float] = []
+    find = RecallHandler.result
+
+    async def find_late(handler: RecallHandler) -> Any:
+        nonlocal recalled
+        result = await find(handler)
+        recalled += 1
+        clock.advance(WRITE_SECONDS - 2)
+        return result
+
+    async def record(*arguments: Any) -> int:
+        left.append(seconds_left(0.0))
+        return await store_event(*arguments)
+
+    monkeypatch.setattr(RecallHandler, "result", find_late)
+    monkeypatch.setattr("memrecall.server.http.recall.store_event", record)
+    event = {"session_id": "s1", "cwd": "/", "prompt": "Where does my sister live, again?"}
+    answer = await asker.post("/v1/users/ann/hooks/claude-code/UserPromptSubmit", json=event)
+    assert answer.status_code == 200, answer.text
+    assert recalled == 1
+    assert left[0] > 2
 
 
 async def test_python_call_passes_a_deadline(

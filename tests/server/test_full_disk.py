@@ -14,6 +14,7 @@ from memrecall.errors import StorageError, StorageFull
 from memrecall.store import Store
 
 from ..store.samples import ANN, ids, numbered_messages
+from ..waiting import block_until
 from .http_service import make_message
 from .server_process import TIMEOUT, WITHOUT_DASHBOARD, ServerProcess, run_server
 
@@ -50,6 +51,7 @@ def post_until_full(client: httpx.Client) -> list[str]:
 @pytest.mark.service
 def test_messages_and_users_are_erased_on_a_full_disk(server: ServerProcess) -> None:
     with httpx.Client(base_url=server.url, timeout=TIMEOUT) as client:
+        block_until(lambda: client.get("/readyz").is_success)
         stored = post_until_full(client)
         assert client.get("/readyz").raise_for_status().json()["reason"] == "disk full"
         for message_id in stored[:5]:

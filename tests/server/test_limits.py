@@ -15,6 +15,7 @@ from memrecall.memory import Library
 from memrecall.server.http.middleware import BodyLimits
 from memrecall.server.http.responses import items_response
 from tests.cases import check_each_async
+from tests.counting import Calls, counting_calls
 from tests.waiting import LIMIT
 
 from .http_service import HttpService, check_error, make_message, serve_on_socket, write_messages
@@ -270,3 +271,33 @@ async def test_large_response_lets_other_requests_run() -> None:
     other.cancel()
     assert turns >= 5
     assert json.loads(bytes(response.body)) == {"items": ["x" * 300_000] * 5, "next": None}
+
+
+async def test_work_for_a_filter_does_not_grow_with_its_conditions(
+    sqlite_service: HttpService,
+) -> None:
+    """It is refused before anything is built from it; a large body is parsed in a thread."""
+    ann = await sqlite_service.client_with_key("ann")
+
+    async def count(filters: dict[str, Any]) -> int:
+        text = json.dumps({"query": "tea", "filters": filters})
+        assert 200_000 < len(text) < 1_000_000
+        calls = Calls()
+        with counting_calls(calls):
+            answer = await ann.post("/v1/memories/search", content=text, headers=JSON)
+        error = check_error(answer, 400, "INVALID_ARGUMENT")
+        assert "more than 200 conditions" in error["message"]
+        assert len(answer.content) < 1_000
+        return calls.number
+
+    await count({"a": list(range(40_000))})  # what only the first request does
+    number = await count({"a": list(range(40_000))})
+    large: list[dict[str, Any]] = [
+        {"a": list(range(120_000))},
+        {"OR": [{"a": 1}] * 60_000},
+        {"AND": [{}] * 200_000},
+        {f"k{n}": n for n in range(50_000)},
+        {"NOT": [{"created_at": {"nin": ["2026-01-01"] * 99}}] * 500},
+    ]
+    for filters in large:
+        assert await count(filters) < number + 10_000

@@ -121,7 +121,8 @@ async def test_guesses_of_the_dashboard_are_limited(sqlite_library: Library) -> 
 def test_owner_of_a_network_is_one_stranger() -> None:
     def check(case: tuple[str, str, bool]) -> None:
         first, second, is_same = case
-        limiter = RequestLimiter(Metrics(lambda: 0.0, lambda: 0.0), key_rate=1.0, address_rate=RATE)
+        metrics = Metrics(lambda: 0.0, lambda: (0, 0))
+        limiter = RequestLimiter(metrics, key_rate=1.0, address_rate=RATE)
         limiter.charge_stranger(first)
         refusal: Any = pytest.raises(RequestError) if is_same else nullcontext()
         with refusal:

@@ -1,6 +1,7 @@
 """`memrecall serve`: announcement, address checks, signals and shutdown."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -8,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -256,7 +258,7 @@ async def test_draining_server_is_not_ready_and_answers_requests(
             server.process.send_signal(signal.SIGTERM)
 
             async def is_draining() -> bool:
-                return (await client.get("/readyz")).status_code == 503
+                return "shutting down" in (await client.get("/readyz")).text
 
             await wait_until(is_draining)
             body = {"messages": [make_message(1)]}
@@ -266,6 +268,103 @@ async def test_draining_server_is_not_ready_and_answers_requests(
             assert (await client.get("/healthz")).status_code == 200
         server.process.send_signal(signal.SIGINT)
         await asyncio.to_thread(server.process.wait, TIMEOUT)
+
+
+# A disk that stops to answer once there is a file `stuck`, in a process that loads this first.
+STUCK_DISK = """
+import pathlib, threading
+from memrecall.server import runner
+from memrecall.store.database.engine import Database
+
+def write(self, *arguments, write=Database._transact_inline):
+    if pathlib.Path("stuck").exists():
+        pathlib.Path("waiting").touch()
+        threading.Event().wait()
+    return write(self, *arguments)
+
+Database._transact_inline = write
+runner._GRACE_SECONDS, runner._STOP_SECONDS = 0.2, 1.0
+"""
+
+
+@pytest.mark.service
+async def test_write_that_never_ends_does_not_hold_a_stopping_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STUCK_DISK)
+    monkeypatch.chdir(tmp_path)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    db = tmp_path / "a.db"
+    with run_server(tmp_path, "--db", db, **WITHOUT_DASHBOARD, PYTHONPATH=path) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT) as client:
+            bodies = [{"messages": [make_message(number)]} for number in range(2)]
+            answer = await client.post("/v1/users/ann/messages", json=bodies[0])
+            assert answer.json()["stored"] == 1
+            (tmp_path / "stuck").touch()
+            sending = asyncio.create_task(client.post("/v1/users/ann/messages", json=bodies[1]))
+            await wait_until((tmp_path / "waiting").exists)
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(server.process.wait, TIMEOUT)
+            with contextlib.suppress(httpx.TransportError):
+                check_error(await sending, 503, "UNAVAILABLE")
+    async with await Store.open(str(db)) as store:
+        assert (await store.count("ann"))["messages"] == 1
+
+
+async def test_server_is_not_ready_while_it_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = asyncio.Event()
+    monkeypatch.setattr("memrecall.server.runner.preload", lambda *_: loaded.wait())
+    async with (
+        run_in_process(tmp_path) as listening,
+        httpx.AsyncClient(base_url=listening.url, timeout=TIMEOUT) as client,
+    ):
+        error = check_error(await client.get("/readyz"), 503, "UNAVAILABLE")
+        assert error["message"] == "not ready: loading"
+        assert (await client.get("/healthz")).status_code == 200
+        assert 'memrecall_state{state="unavailable"} 1.0' in (await client.get("/metrics")).text
+        loaded.set()
+        await wait_until(lambda: is_ready(client))
+
+
+async def is_ready(client: httpx.AsyncClient) -> bool:
+    return (await client.get("/readyz")).is_success
+
+
+# Prints what the first recall imports and reads once everything is loaded.
+FIRST_RECALL = """
+import asyncio, pathlib, sys
+from memrecall.server.http.app import build_routes
+from memrecall.server.http.context import preload
+from tests.server.http_service import CHAT, open_library, serve_in_process, write_messages
+
+async def main(folder):
+    async with open_library(folder + "/a.db", pathlib.Path(folder), embedder="local") as library:
+        async with serve_in_process(library) as service:
+            ann = await service.client_with_key("ann")
+            await preload(library.embedder, build_routes)
+            await write_messages(ann, "ann", *CHAT)
+            modules, seen = set(sys.modules), []
+            sys.addaudithook(lambda event, given: event == "open" and seen.append(str(given[0])))
+            answer = await ann.post("/v1/users/ann/recall", json={"query": "my sister?"})
+            answer.raise_for_status()
+            files = [path for path in seen if path.endswith(".npz") and folder not in path]
+            print([*set(sys.modules) - modules, *files])
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.service
+def test_first_recall_loads_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FIRST_RECALL, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(
+        command, cwd=root, env=make_environment(tmp_path), capture_output=True, text=True,
+        timeout=TIMEOUT, check=False,
+    )  # fmt: skip
+    assert ended.stdout == "[]\n", ended.stderr
 
 
 async def test_request_that_outlasts_the_grace_period_gets_a_503(
@@ -426,6 +525,7 @@ async def test_read_only_server_searches_a_backup_and_refuses_writes(tmp_path: P
                 answer = await client.request(method, path, json=body)
                 check_error(answer, 403, "PERMISSION_DENIED")
                 assert answer.json()["error"]["message"] == "this service is read-only"
+            await wait_until(lambda: is_ready(client))
             assert (await client.get("/readyz")).json()["reason"] == "read-only setting"
         assert server.stop() == 0
     assert os.listdir(folder) == ["backup.db"]

@@ -184,7 +184,8 @@ class TestSources:
         await client.delete("/v1/users/ann/messages/m")
         after = await export(client, "ann")
         assert b"Paris" not in after
-        await import_lines(client, "ann", lines)
+        report = (await import_lines(client, "ann", lines)).json()
+        assert report["statuses"] == {"erased": 2}  # the message, and what was remembered of it
         assert await export(client, "ann") == after
         # Also in another database, or under another name.
         await import_lines(client, "ben", after + lines)
@@ -269,7 +270,11 @@ class TestTransfer:
         report = (await import_lines(client, "ann", lines)).json()
         assert (report["rows"]["messages"], report["rows"]["memories"]) == (2, 2)
         assert await export(client, "ann") == lines
-        assert (await import_lines(client, "ann", lines)).json() == report
+        assert report["statuses"] == {"new": 4}
+        again = lines.replace("我搬到杭州了。".encode(), "我搬走了。".encode())
+        same = (await import_lines(client, "ann", again)).json()
+        assert same["rows"] == report["rows"]
+        assert same["statuses"] == {"same": 3, "conflict": 1}
         assert await export(client, "ann") == lines
 
     async def test_import_takes_an_export_in_parts(self, sqlite_service: HttpService) -> None:

@@ -17,6 +17,7 @@ from memrecall.store.workspaces import ReadLimits, search_files, show_files
 DUMP_ENTRIES = 2_000
 _DUMP_BYTES = 4 * 1024 * 1024
 _PAGE = 200
+_SETTLE_SECONDS = 5.0  # for vectors of entries that were just written
 
 Level = Literal["kb", "workspace", "all"]
 
@@ -233,8 +234,9 @@ async def backup(context: ToolContext, _params: NoParams) -> BackedUp:
 
 async def restore(context: ToolContext, params: RestoreParams) -> Restored:
     """Replace the knowledge base and the workspaces with the contents of a backup."""
+    vectors = context.library.vectors
+    await vectors.settle(_SETTLE_SECONDS)  # Their writes would count as changes meanwhile.
     former = await (await context.open_backups()).restore(params.backup_path)
-    while await context.knowledge.embed_pending():
-        pass
+    vectors.expect({}, entries=1)
     message = f"从 {params.backup_path} 恢复成功"  # the wording of the specification
     return Restored(message=message, former_state=str(former))

@@ -103,6 +103,8 @@ async def show_user_data(page: Page) -> None:
         with row():
             for name in _COUNTS:
                 show_fact(page.text(name), str(counts[name]))
+        if waiting := await page.library.count_unembedded(scope.user_id):
+            dim_label(page.text("rows_wait", count=waiting))
     with card(page.text("export_user")):
         ui.label(page.text("export_hint")).classes("mr-text")
         with row():

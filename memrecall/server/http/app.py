@@ -75,6 +75,8 @@ _JOB_SECONDS = 20.0
 _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
 
+_LOADING = Problem("UNAVAILABLE", "not ready: loading", {"reason": "loading"}, headers=RETRY_AFTER)
+
 service_routes = APIRouter(tags=["service"])
 _ROUTERS = (
     service_routes,
@@ -128,7 +130,7 @@ def create_app(
     settings = library.settings
     is_counting = (dashboard or stores_usage) and not settings.read_only
     counters = CounterBuffer(library.store.counters, _COUNTER_DAYS) if is_counting else None
-    metrics = Metrics(library.cache.nbytes, lambda: library.vectors.backlog, counters)
+    metrics = Metrics(library.cache.nbytes, lambda: library.vectors.backlogs, counters)
     limiter = RecallLimiter(
         metrics,
         max_running=settings.recalls_per_key,
@@ -262,6 +264,11 @@ def _routes() -> FastAPI:
     return app
 
 
+def build_routes() -> None:
+    """Build what the framework would build when the first request of each route arrives."""
+    _routes().openapi()
+
+
 async def _handle_validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- as registered
     return problem_response(problem_from_validation(error))
@@ -325,6 +332,8 @@ async def readiness(request: Request) -> Response:
     service: Service = request.scope["state"]["service"]
     if service.draining.is_set():
         return problem_response(SHUTTING_DOWN)
+    if service.is_loading:
+        return problem_response(_LOADING)
     outcomes = await service.readiness.outcomes()
     checks = {name: "ok" if is_ready else "failed" for name, is_ready in outcomes.items()}
     if all(outcomes.values()):

@@ -22,6 +22,7 @@ from memrecall.chat import (
     ToolCall,
     ToolResult,
 )
+from memrecall.chat.base import with_status
 from memrecall.chat.mentions import MOST_MEMBERS
 from memrecall.scope import Scope
 from memrecall.server.deadlines import GRACE_SECONDS
@@ -232,14 +233,13 @@ class ChatHandler:
         if isinstance(chat, SingleChat):
             return chat.stream(str(body.message), message_id=body.message_id)
         turn = cast("GroupTurn", body.group)
-        message = None
-        if turn.speaker is not None:
-            message = await chat.post(
-                turn.speaker, str(body.message), mentions=turn.mentions, message_id=body.message_id
-            )
-        return chat.stream(
-            turn.answers, mentions=turn.mentions, answers=message.message_id if message else None
+        if turn.speaker is None:
+            return chat.stream(turn.answers, mentions=turn.mentions)
+        posted = await chat.post(
+            turn.speaker, str(body.message), mentions=turn.mentions, message_id=body.message_id
         )
+        events = chat.stream(turn.answers, mentions=turn.mentions, answers=posted.message_id)
+        return with_status(events, posted.status)
 
     def _finish(self, end: Final) -> str:
         """Add the end of the turn to the log fields; return its outcome."""

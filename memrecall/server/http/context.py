@@ -1,25 +1,40 @@
 """The state of the service (readiness, running recalls) and of one request."""
 
 import asyncio
+import gc
 import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from memrecall.agent import RecallResult
 from memrecall.agent.trace_events import TraceEvent
+from memrecall.embedding import Embedder
+from memrecall.embedding.base import ThreadedEmbedder
+from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import MemrecallError, NotFound
-from memrecall.memory import AsyncMemory, Library
+from memrecall.memory import AsyncMemory, Library, recall
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
 from memrecall.server.errors import invalid_field
 from memrecall.server.limits import RecallLimiter
 from memrecall.server.metrics import CounterBuffer, Metrics
+from memrecall.settings import Settings
+from memrecall.store import Store
+from memrecall.text.keywords import extract_keywords
+from memrecall.types import NewMessage, Role
 from memrecall.workers import SMALL_TEXT, in_process
 
 log = logging.getLogger("memrecall.server")
@@ -29,6 +44,7 @@ _FAILED_SECONDS = 1.0  # until a failed check runs again
 _READY_TEXT = "ready"
 MAX_ENDED = 50  # ended recalls that stay available to whoever is watching them
 _QUERY_LENGTH = 300
+_USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯本")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,35 @@ def _library_checks(library: Library) -> dict[str, Check]:
     if embedder is not None:  # a remote one costs money, so it is not asked every second
         checks["embedder"] = Check(lambda: embedder.embed([_READY_TEXT]), seconds=30.0)
     return checks
+
+
+async def preload(embedder: Embedder | None, build_routes: Callable[[], object]) -> None:
+    """Load what a first recall would wait for, by recalls from a small database of its own."""
+    if not isinstance(embedder, ThreadedEmbedder):  # The client of a server stays in its loop.
+        embedder = HashEmbedder()
+    await asyncio.to_thread(build_routes)
+    await asyncio.to_thread(_load, embedder)
+    gc.freeze()  # What exists now stays: the collector need not look at it again and again.
+
+
+def _load(embedder: Embedder) -> None:
+    import_module("memrecall.model.client")
+    extract_keywords("tea 茶")  # reads the Chinese dictionaries
+    # Without a temporary folder or an embedder, the first recall takes longer.
+    with suppress(OSError, MemrecallError), TemporaryDirectory(prefix="memrecall-") as folder:
+        asyncio.run(_recall_sample(embedder, folder))
+
+
+async def _recall_sample(embedder: Embedder, folder: str) -> None:
+    settings = Settings(db=f"{folder}/sample.db", cache_dir=folder)
+    async with await Store.open(settings.db, durability="normal") as store:
+        library = Library(store, embedder, settings)
+        said = [NewMessage(role=Role.USER, content=text) for text in _SAMPLE]
+        await library.add_messages(Scope(_USER), said)
+        await library.vectors.settle()
+        for text in _SAMPLE:
+            await recall(f"{text}?", user_id=_USER, library=library)
+        await library.vectors.close(0.0)
 
 
 @dataclass(slots=True)
@@ -173,15 +218,21 @@ class Service:
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    loading: "asyncio.Task[None] | None" = None  # of what the first recall needs
     readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:
         self.readiness = Readiness(_library_checks(self.library))
 
     @property
+    def is_loading(self) -> bool:
+        """True until the first recall takes no longer than later ones."""
+        return self.loading is not None and not self.loading.done()
+
+    @property
     def state(self) -> str:
         """Whether requests are answered, as of the last checks and the last write."""
-        if self.draining.is_set() or self.readiness.has_failed:
+        if self.is_loading or self.draining.is_set() or self.readiness.has_failed:
             return "unavailable"
         return "read-only" if self.library.store.database.write_problem else "ready"
 

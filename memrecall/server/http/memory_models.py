@@ -3,7 +3,7 @@
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from memrecall.json_objects import parse_json
 from memrecall.memory.base import named_session
@@ -22,7 +22,7 @@ from memrecall.server.http.message_models import (
     SessionId,
     accept_messages,
 )
-from memrecall.store import WriteStatus
+from memrecall.store import WriteStatus, check_filter_size
 from memrecall.store.database.cursors import LARGEST_LIST
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
@@ -45,6 +45,7 @@ ShowExpired = Annotated[bool, Field(description="Include expired memories.")]
 AsOf = Annotated[Moment | None, Field(description="The state as of this time.")]
 Filters = Annotated[
     dict[str, Any],
+    BeforeValidator(check_filter_size),
     Field(description='Filters on fields and metadata: {"topic": "tea", "year": {"gte": 2024}}.'),
 ]
 _FILTERS_EXAMPLE = 'Filters as JSON: {"topic": "tea"}.'

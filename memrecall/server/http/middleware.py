@@ -6,6 +6,7 @@ query, never its text.
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,7 @@ from memrecall.server.errors import (
 from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, problem_response
 from memrecall.server.metrics import Metrics
 from memrecall.telemetry import ActiveSpan, trace_request, tracing
-from memrecall.timing.deadlines import RequestDeadline, run_within
+from memrecall.timing.deadlines import RequestDeadline, bounded_by, run_within
 
 log = logging.getLogger("memrecall.server")
 
@@ -199,6 +200,10 @@ class RequestMiddleware:
         span.answer(method, route or "", status)
 
     async def _serve(self, observed: ObservedRequest, scope: Scope) -> None:
+        with bounded_by(RequestDeadline(math.inf)):  # It counts changes.
+            await self._serve_counted(observed, scope)
+
+    async def _serve_counted(self, observed: ObservedRequest, scope: Scope) -> None:
         problem = None
         try:
             self._admit(scope)

@@ -24,6 +24,7 @@ from memrecall.server.http.memory_models import (
 from memrecall.server.http.message_models import Digits, PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import LINES_TYPE, JsonResponse, JsonRoute, run_while_connected
+from memrecall.store import WriteStatus
 
 log = logging.getLogger("memrecall.server")
 
@@ -129,9 +130,10 @@ class SweepReport(BaseModel):
 
 
 class ImportedRows(BaseModel):
-    """The number of imported rows of each table; rows that existed already are counted too."""
+    """The number of rows of each table, and of messages and memories by what became of them."""
 
     rows: dict[str, int]
+    statuses: dict[WriteStatus, int]
 
 
 class ErasedUser(BaseModel):
@@ -239,7 +241,8 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
     memory = await _whole_user(user_id, context)
     lines = (await request.body()).split(b"\n")
     context.log_fields["lines"] = len(lines)
-    return JsonResponse({"rows": await memory.import_(line for line in lines if line.strip())})
+    counts = await memory.import_(line for line in lines if line.strip())
+    return JsonResponse({"rows": counts, "statuses": counts.statuses})
 
 
 @router.delete("/users/{user_id}", **route_options("erase_user", ErasedUser))

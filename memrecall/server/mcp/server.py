@@ -136,7 +136,8 @@ class McpHandlers:
         if tool is None or tool.refusal(context) is not None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
         try:
-            result = await run_tool_in_time(tool, context, parse_arguments(tool, params.arguments))
+            arguments = parse_arguments(tool, params.arguments)
+            result = await run_tool_in_time(tool, context, arguments, params.meta)
         except MemrecallError as error:
             message = _message_of(error, context)
             return types.CallToolResult(content=[types.TextContent(text=message)], is_error=True)

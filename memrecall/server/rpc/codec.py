@@ -249,7 +249,12 @@ def dispatcher(context: ToolContext) -> Dispatch:
         if tool is None:
             raise RpcError(Code.METHOD_NOT_FOUND)
         try:
-            return as_json(await run_tool_in_time(tool, context, parse_arguments(tool, params)))
+            meta = None
+            if isinstance(params, dict):
+                params = dict(params)
+                meta = params.pop("_meta", None)
+            arguments = parse_arguments(tool, params)
+            return as_json(await run_tool_in_time(tool, context, arguments, meta))
         except MemrecallError as error:
             if isinstance(error, RunError):
                 fields: dict[str, Any] = {"method": method}

@@ -12,6 +12,7 @@ from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.elements import Null
 
 from memrecall.errors import InvalidArgument
+from memrecall.json_objects import has_more_values
 from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.tables import memories, messages
 from memrecall.types import check_text, parse_time
@@ -21,6 +22,7 @@ Scalar = str | int | float | bool | datetime | None
 
 MAX_FILTER_DEPTH = 16
 MAX_CONDITIONS = 200
+_MAX_VALUES = 10 * MAX_CONDITIONS  # with the lists and operators around the conditions
 LARGEST_NUMBER = 2**53  # beyond it the databases round differently
 _METADATA_PREFIX = "metadata."
 _ANY_VALUE = "*"
@@ -108,12 +110,22 @@ Filter = Compare | FilterAll | FilterAny | FilterNot
 
 def read_filter(data: Mapping[str, Any] | None) -> Filter:
     """Parse a filter that a caller wrote; InvalidArgument names what is wrong with it."""
-    parsed = _parse(data or {}, 0)
+    parsed = _parse(check_filter_size(data or {}), 0)
     if _count(parsed) > MAX_CONDITIONS:
-        raise InvalidArgument(
-            f"the filter has more than {MAX_CONDITIONS} conditions", hint="Split the request"
-        )
+        raise _too_many_conditions()
     return parsed
+
+
+def check_filter_size(data: Any) -> Any:
+    """Return a filter that a caller wrote, unless it is too large to build anything from it."""
+    if has_more_values(data, _MAX_VALUES):
+        raise _too_many_conditions()
+    return data
+
+
+def _too_many_conditions() -> InvalidArgument:
+    message = f"the filter has more than {MAX_CONDITIONS} conditions"
+    return InvalidArgument(message, hint="Split the request")
 
 
 def _count(condition: Filter) -> int:
