@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from memrecall import model
@@ -17,7 +18,7 @@ from memrecall.chat.phrases import tell
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
 from memrecall.model import protocol
-from memrecall.text.language import fill_phrase, language_of
+from memrecall.text.language import fill_phrase, language_of, read_phrases
 from memrecall.text.tokens import word_coverage
 from memrecall.text_length import truncate_text
 from memrecall.types import Language
@@ -35,24 +36,7 @@ _TELL_ME = re.compile(r"告诉我|提醒我|说说|\b(?:tell|remind) me\b", re.I
 _SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？\n]*")
 # 什么 alone does not make a question: 他什么都吃.
 _QUESTION_END = re.compile(r"(?:[?？]|[吗呢]|来着)\W*$")
-_TEXTS: dict[str, tuple[str, str]] = {
-    "user": ("On {day} you said: “{text}”", "{day} 你说过：“{text}”"),
-    "assistant": ("On {day} I said: “{text}”", "{day} 我说过：“{text}”"),
-    "memory": ("Noted on {day}: “{text}”", "{day} 记下的：“{text}”"),
-    "other": ("{speaker}, {day}: “{text}”", "{speaker}，{day}：“{text}”"),
-    "unknown": (
-        "I do not know: I found nothing about it in earlier conversations.",
-        "我不知道：在以前的对话里没有找到相关内容。",
-    ),
-    "failed": (
-        "I cannot look it up at the moment, so I do not know.",
-        "现在查不到以前的内容，所以我不知道。",
-    ),
-    "noted": ("All right.", "好的。"),
-    "hello": ("Hello! What would you like to know?", "你好！想知道些什么？"),
-    "thanks": ("You are welcome.", "不客气。"),
-    "bye": ("Goodbye!", "再见！"),
-}
+_TEXTS = read_phrases(Path(__file__).with_name("offline.json"))
 _text = partial(fill_phrase, _TEXTS)
 # Earlier answers of the rules that say nothing about anything.
 _EMPTY_ANSWERS = frozenset(

@@ -14,6 +14,7 @@ from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.auth import Principal
 from memrecall.server.http.context import RequestContext, Service
+from memrecall.text.language import read_phrases
 from memrecall.types import Language
 
 ROWS_PER_PAGE = 25  # of all lists
@@ -21,20 +22,13 @@ _MAX_USERS = 200
 _FOLDER = Path(__file__).parent
 
 
-def _read_sections(name: str) -> dict[str, dict[str, Any]]:
-    sections: dict[str, dict[str, Any]] = json.loads((_FOLDER / name).read_text("utf-8"))
-    return sections
-
-
 # The texts of the user interface in English and Chinese, by name.
-WORDS: dict[str, tuple[str, str]] = {
-    name: (english, chinese)
-    for section in _read_sections("words.json").values()
-    for name, (english, chinese) in section.items()
-}
+WORDS = read_phrases(_FOLDER / "words.json")
 # Stored values in Chinese, by kind: roles, types, relations and so on. One that is not listed is
 # shown as it is: models invent types and relations.
-_CHINESE_TERMS: dict[str, dict[str, str]] = _read_sections("terms.zh.json")
+_CHINESE_TERMS: dict[str, dict[str, str]] = json.loads(
+    (_FOLDER / "terms.zh.json").read_text("utf-8")
+)
 
 
 @dataclass

@@ -1,7 +1,9 @@
 """Language detection, bilingual phrases and stop words for English and Chinese."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from memrecall.text.tokens import stem
 from memrecall.types import Language
@@ -10,6 +12,16 @@ from memrecall.types import Language
 def language_of(text: str) -> Language:
     """Return "zh" if a text has any Chinese: it may be full of English names."""
     return "zh" if any("\u4e00" <= character <= "\u9fff" for character in text) else "en"
+
+
+def read_phrases(file: Path) -> dict[str, tuple[str, str]]:
+    """Return a file's texts in English and Chinese, by name; its sections are for readers."""
+    sections: dict[str, dict[str, tuple[str, str]]] = json.loads(file.read_text("utf-8"))
+    return {
+        name: (english, chinese)
+        for section in sections.values()
+        for name, (english, chinese) in section.items()
+    }
 
 
 def fill_phrase(

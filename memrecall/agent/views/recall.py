@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -25,7 +26,7 @@ from memrecall.agent.trace_events import (
     ThoughtEvent,
     TraceEvent,
 )
-from memrecall.text.language import fill_phrase
+from memrecall.text.language import fill_phrase, read_phrases
 from memrecall.text_length import single_line
 from memrecall.types import Language, cut_to_minute, format_minute, to_zone
 
@@ -36,67 +37,7 @@ if TYPE_CHECKING:  # they show themselves with this module
 _Arguments = Mapping[str, Any]
 
 _QUOTATION_LENGTH = 24  # characters that make a line of a summary a quotation
-_PHRASES = {
-    "confidence": ("confidence", "信心度"),
-    "steps": ("How it was recalled", "回忆过程"),
-    "given": ("{n} messages passed", "传入 {n} 条消息"),
-    "iteration": (
-        "iteration {number}, {n} message{s} shown",
-        "第 {number} 次迭代，显示 {n} 条消息",
-    ),
-    "window_of": (" (window of {size})", "（窗口 {size}）"),
-    "model": ("model call", "模型调用"),
-    "sent": ("{n} characters sent", "发送 {n} 个字符"),
-    "only": ("last turn: only {tool} is allowed", "最后一轮：只允许 {tool}"),
-    "tokens": ("{prompt} + {completion} tokens", "{prompt} + {completion} 个词元"),
-    "model_failed": ("the model failed", "模型出错"),
-    "thought": ("thought", "思考"),
-    "text": ("text", "文本"),
-    "steer": ("corrected ({reason})", "已纠正（{reason}）"),
-    "fallback": (
-        "the model cannot continue, falling back to rules",
-        "模型无法继续，改用规则",
-    ),
-    "stop": ("stopped ({reason})", "已停止（{reason}）"),
-    "found": ("{n} found", "{n} 条结果"),
-    "found_of": ("{n} of {total} found", "{total} 条结果中的 {n} 条"),
-    "no_keywords": ("no keywords", "没有关键词"),
-    "granted": ("granted: {message}", "已扩大：{message}"),
-    "refused": ("refused: {message}", "已拒绝：{message}"),
-    "handed_off": ("{certainty}: {n} memor{ies} handed off", "{certainty}：交接 {n} 条记忆"),
-    "nothing_handed_off": (
-        "nothing handed off: nothing relevant was found",
-        "没有交接：没有找到相关内容",
-    ),
-    "sure": ("sure", "确定"),
-    "possible": ("possible", "可能"),
-    "none": ("none", "无"),
-    "valid_until": ("valid until {day}", "有效期至 {day}"),
-    "claim": (
-        "unconfirmed claim of {origin}, conflicts with {keys}",
-        "未经确认的说法（{origin}），与 {keys} 冲突",
-    ),
-    "unjudged": (
-        "not judged: the recall ended before the agent could judge the evidence",
-        "未经判断：在判断证据之前回忆已结束",
-    ),
-    "no_contents": (
-        "contents are not in this trace: the recall could see sensitive memories, "
-        "and a trace can be read without that permission; or what it found has been deleted",
-        "内容未显示：这次回忆可以看到敏感记忆，而查看轨迹不需要这项权限；或者找到的内容已被删除",
-    ),
-    "withheld": ("{n} sensitive memor{ies} withheld", "{n} 条敏感记忆未显示"),
-    "dropped": (
-        "keys dropped, because this recall never saw them: {keys}",
-        "未交接的键，因为本次回忆没有见过：{keys}",
-    ),
-    "degraded": ("degraded: {reason}", "降级：{reason}"),
-    "window": ("window {sizes}", "窗口 {sizes}"),
-    "model_calls": ("{n} model call{s}", "{n} 次模型调用"),
-    "rule_steps": ("{n} step{s}", "{n} 步"),
-    "tool_calls": ("{n} tool call{s}", "{n} 次工具调用"),
-    "all_tokens": ("{n} tokens", "{n} 个词元"),
-}
+_PHRASES = read_phrases(Path(__file__).with_name("recall.json"))
 
 # The label of each count of a recall's usage; a count of 0 is not shown.
 _COUNTS = {"model_calls": "model_calls", "steps": "rule_steps", "tool_calls": "tool_calls"}
