@@ -22,7 +22,7 @@ from .conftest import make_settings
 pytestmark = pytest.mark.concurrent  # the synchronous Memory runs its event loop in a thread
 
 ROOT = Path(__file__).parents[2]
-ASYNC_ONLY = {"recaller", "tools"}  # they return async objects
+ASYNC_ONLY = {"recaller", "tools", "resume"}  # async objects, and work after the call
 
 
 @pytest.fixture
