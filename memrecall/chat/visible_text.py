@@ -223,7 +223,7 @@ class VisibleText:
         self._mode: LeakMode = mode
         self._member_filter = member_filter
         self._on_leak = on_leak
-        self.text = ""
+        self.text = self._preamble = ""  # what the last answer said before a leak
         self.leaks: list[LeakReport] = []
         self.begin()
         self._is_over = True  # no answer is in progress
@@ -252,6 +252,8 @@ class VisibleText:
         if self._has_input:
             self._reasoning.learn(self._leak_filter)
         self._report_leaks()
+        if self.has_leaks:
+            self._preamble = self.text[len(self._earlier_text) :].strip() or self._preamble
         return events
 
     def abort(self) -> None:
@@ -304,14 +306,24 @@ class VisibleText:
         """Return a text without its prefix, and the part to show now; None for a silence."""
         if not self.has_text:
             self._pending = text = text.lstrip()
-        if self._member_filter is None or not text:
-            return text, text.rstrip()
-        if not self.has_text:
+        if not self.has_text and self._member_filter is not None and text:
             shown = self._member_filter.read(text, last=last)
             if shown is None:
                 return None
             text = shown.lstrip()
+        if not self.has_text and self._preamble:
+            text = self._without_preamble(text, last)
+        if self._member_filter is None or not text:
+            return text, text.rstrip()
         return self._filter_end(self._member_filter, text, last)
+
+    def _without_preamble(self, text: str, last: bool) -> str:
+        """Return an answer without a preamble that was shown, "" while that is undecided."""
+        rest = text.removeprefix(self._preamble)
+        if self._preamble.startswith(text.rstrip()) or not rest.strip():
+            return text if last and not self._leak_filter.leaks else ""
+        is_said = rest[0].isspace() or not self._preamble[-1].isalnum()
+        return rest.lstrip() if len(rest) < len(text) and is_said else text
 
     def _filter_end(
         self, member_filter: MemberFilter, text: str, last: bool

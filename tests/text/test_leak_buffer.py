@@ -28,9 +28,13 @@ from tests.text.leak_samples import TEMPLATE_SAMPLES
 
 pytestmark = pytest.mark.texts
 
-MAX_STATES = 3_000
+MAX_STATES = 10_000
 KEYS = sorted(NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS | OTHER_KEYS)
-WORDS = [*KEYS, *TOOLS, *(f"{space}.search_memory" for space in ("functions", "tools"))]
+WORDS = [
+    *KEYS,
+    *TOOLS,
+    *(f"{space}search_memory" for space in ("functions.", "tools.", "mcp__x__")),
+]
 CALL = '"name": "search_memory", "arguments": {}}'
 # Endings that close open strings, lists and objects, and endings that make a call.
 CLOSERS = ["", "}", "]}", "1}", ": 1}", ": 1}}", "{}", "]", '"', '"}', '"]}', '": 1}', '": 1}]}']
@@ -104,7 +108,7 @@ def json_endings(word: str) -> Iterator[str]:
 def can_become_a_format(before: str, held_text: str, remaining: str) -> bool:
     """Return True if some ending hides exactly the held-back text."""
     for ending in itertools.chain([remaining], endings(held_text)):
-        for end in ("", "\n"):
+        for end in ("", *LINE_ENDS):
             visible, leaks = filter_leaks(before + held_text + ending + end, TOOLS)
             if leaks and leaks[0].position == len(before):
                 return True
@@ -171,7 +175,7 @@ HELD_TEXTS: list[tuple[str, str]] = [
     ('`<tool_call>{"name": `', '<tool_call>{"name": `'),  # the mark may be one of two
     ('`<tool_call>{"name": ` ', ""),
     ("x `", ""),
-    ("x\n```", ""),
+    ("x\n```", "```"),
     ("```js", "```js"),  # as the whole answer it may be a call
     ("```js x", ""),
     ("text\n", ""),
@@ -204,7 +208,7 @@ LONG_FORMS: list[tuple[str, int]] = [
     ('{"arguments": "' + "x" * 9_999, MAX_JSON_LENGTH),
     ('{"arguments": ' + "[" * 9_999, MAX_JSON_LENGTH),
     ("`" + '<tool_call>{"' * 999, MAX_SPAN_LENGTH),
-    ("<" * 9_999, 1),
+    ("<" * 9_999, 2),
     ("z " + "`" * 9_999, 0),
 ]
 

@@ -25,7 +25,7 @@ from tests.text.leak_cases import TOOLS, UNLISTED_CHARACTER, read_cases
 pytestmark = pytest.mark.texts
 
 LETTERS = "ab<"
-BEFORE = ("前文", "前文 ", "前文。 ", "前文\n", "")  # by start position
+BEFORE = ("前文", "前文 ", "前文】", "前文。 ", "前文\n", "")  # by start position
 
 
 def make_automaton(*patterns: str) -> tuple[Automaton[str], AutomatonState[str]]:
@@ -188,7 +188,10 @@ def test_every_row_for_code_hides_its_match_in_code() -> None:
         example = shortest_example(row)
         if row.kind is FormatKind.JSON:
             example += 'name": "search_memory", "arguments": {}}'
-        for before, around, hidden_from in (("前文\n", "```\n", 3), ("前文 ", "`", 3)):
+        places = [("前文\n", "```\n", 3), ("前文：", "`", 3)]
+        for before, around, hidden_from in places[
+            : 1 if "\n" in example else 2
+        ]:  # a span is a line
             text = f"{before}{around}{example}{around}"
             visible, leaks = filter_leaks(text, TOOLS, mode="strict")
             assert (visible, len(leaks) > 0) == (text[:hidden_from], True)

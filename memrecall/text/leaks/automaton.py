@@ -280,7 +280,8 @@ class Automaton(Generic[T]):
         return frozenset(reached)
 
 
-_LOOKAHEAD = 3  # characters of a match that a search checks: enough to skip nearly all prose
+_LOOKAHEAD = 12  # characters after the first that a search checks
+_CHOICE = 6  # a place where several may follow counts as so many: to skip prose, few are enough
 SENTENCE_ENDS = ".!?。！？…:：\n"
 _Cache = dict[tuple[int, int], str | None]  # expressions by the id of a state and their depth
 _Branch = tuple[str, str]  # a first character, and an expression for what follows it
@@ -296,7 +297,7 @@ def compile_search(
     of which more may precede, it finds both.
     """
     branches = _branches(anywhere, word)
-    ends = f"[{SENTENCE_ENDS}]"
+    ends = f"[{SENTENCE_ENDS}`]"
     for char, after in _extra_branches(word, word if sentence is None else sentence):
         starts = "|".join(rf"(?<={before}{char})" for before in (ends, f"{ends} ", r"\A", r"\A "))
         branches.append(f"{char}(?:{starts}){after}")
@@ -323,12 +324,6 @@ def compile_stops(
     return re.compile("|".join([stops, *_branches(anywhere, word), *sentences]), re.DOTALL)
 
 
-def compile_openings(sentence: AutomatonState[T], line: AutomatonState[T]) -> re.Pattern[str]:
-    """Return an expression for what may begin a match on a line, but not inside one."""
-    openings = (f"{char}{after}" for char, after in _extra_branches(sentence, line))
-    return re.compile("|".join(openings) or "(?!)", re.DOTALL)
-
-
 def _branches(anywhere: AutomatonState[T], word: AutomatonState[T]) -> list[str]:
     """Return an expression for each character that a match can begin with.
 
@@ -340,8 +335,8 @@ def _branches(anywhere: AutomatonState[T], word: AutomatonState[T]) -> list[str]
     branches = []
     for first in sorted(anywhere.characters | word.characters):
         char = re.escape(first)
-        after = _prefixes(anywhere[first], _LOOKAHEAD - 1, cache)
-        after_word = _prefixes(word[first], _LOOKAHEAD - 1, cache)
+        after = _prefixes(anywhere[first], _LOOKAHEAD, cache)
+        after_word = _prefixes(word[first], _LOOKAHEAD, cache)
         if after is not None:
             branches.append(f"{char}{after}")
         if after_word is not None and after_word != after:
@@ -354,8 +349,8 @@ def _extra_branches(less: AutomatonState[T] | None, more: AutomatonState[T]) -> 
     cache: _Cache = {}
     branches = []
     for first in sorted(more.characters):
-        after = _prefixes(more[first], _LOOKAHEAD - 1, cache)
-        less_after = None if less is None else _prefixes(less[first], _LOOKAHEAD - 1, cache)
+        after = _prefixes(more[first], _LOOKAHEAD, cache)
+        less_after = None if less is None else _prefixes(less[first], _LOOKAHEAD, cache)
         if after is not None and after != less_after:
             branches.append((re.escape(first), after))
     return branches
@@ -371,12 +366,15 @@ def _prefixes(state: AutomatonState[T], depth: int, cache: _Cache) -> str | None
 def _compile_prefixes(state: AutomatonState[T], depth: int, cache: _Cache) -> str | None:
     if not state.can_match:
         return None
-    if state.is_settled or depth == 0 or state[OTHER].can_match:
+    if state.is_settled or depth <= 0 or state[OTHER].can_match:
         return ""
     following: dict[str, str] = {}
-    for char in sorted(state.characters):
-        rest = _prefixes(state[char], depth - 1, cache)
-        if rest is not None:
+    characters = sorted(char for char in state.characters if state[char].can_match)
+    depth -= _CHOICE if len(characters) > 1 else 1
+    if depth < 0:
+        return ""
+    for char in characters:
+        if (rest := _prefixes(state[char], depth, cache)) is not None:
             following[rest] = following.get(rest, "") + char
     options = [f"[{re.escape(chars)}]{rest}" for rest, chars in following.items()]
     return f"(?:{'|'.join([*options, _END])})"

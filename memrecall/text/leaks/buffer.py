@@ -13,6 +13,7 @@ MAX_FORMAT_LENGTH = 256  # characters, without blanks, within which a format mus
 _JSON_BEGIN = re.compile(r"[\[{]")
 _FENCE_END = re.compile(r"\n[ \t]*```")
 _FENCES_OR_SPACE = re.compile(r"[`\s]*")
+_NO_MARKS = frozenset("=+<[|`\"'“”‘’/\\@#&$ ")  # which stand before a name that is mentioned
 _IN_WORD = re.compile(r"[A-Za-z0-9_]\Z")  # after which a Latin word may continue
 
 
@@ -85,7 +86,8 @@ class LeakCandidate:
         entry = self.entry
         is_stray_end = entry is not None and entry.is_stray_end and not self.is_truncated
         lookahead = entry.reasoning.stray_end if entry and entry.reasoning else ""
-        return self.end - (is_stray_end and bool(lookahead))
+        is_preamble = entry is not None and entry.answer and entry.row.pattern.endswith("]")
+        return self.end - bool(is_preamble or (is_stray_end and lookahead))
 
     def mentions_end(self, text: str, before: str, is_lenient: bool) -> bool:
         """Return True if it is an end of reasoning that a sentence mentions.
@@ -93,12 +95,17 @@ class LeakCandidate:
         `plan.</think>Hello`, `plan</think>Hello` and a line end after it end reasoning;
         `the </think> tag` and, in lenient mode, `用</think>结束` do not.
         """
-        if self.start_position is not StartPosition.WORD:
+        if self.start_position not in (StartPosition.WORD, StartPosition.MARK):
             return False
         after = text[self.end - 1]
         if self.is_truncated or after == "\n":
             return self.is_truncated
         return not after.isupper() if before == " " else is_lenient and after.isalpha()
+
+    def mentions_turn_end(self, text: str, before: str) -> bool:
+        """Return True for an end in a sentence about it: `with <|im_end|> tokens`, `是 </s>。`."""
+        after = text[self.end - 1]  # the end of the token itself if nothing follows
+        return before in "\n ，、：；（" and not after.isalnum() and after not in "\n<>"
 
     def _extend(self, text: str) -> bool:
         """Return True if more characters may be read, because blanks do not count."""
@@ -226,7 +233,10 @@ class TextBuffer:
         if _IN_WORD.search(before):
             return StartPosition.ANYWHERE
         end = before.removesuffix(" ")[-1:]
-        return StartPosition.SENTENCE if end and end in SENTENCE_ENDS else StartPosition.WORD
+        if end and end in SENTENCE_ENDS:
+            return StartPosition.SENTENCE
+        is_mark = end and end not in _NO_MARKS and not end.isalnum()
+        return StartPosition.MARK if is_mark else StartPosition.WORD
 
     def look_back(self, position: int) -> str:
         """Return up to two characters before a position."""

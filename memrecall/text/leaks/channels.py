@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from memrecall.text.leaks.formats import START_TOKEN, StartPosition
 
 MAX_AMBIGUOUS_LENGTH = 32_768  # after so many characters without an answer it is reasoning
-_ANY, _, _SENTENCE, _LINE, _START = StartPosition
+_ANY, _, _, _SENTENCE, _LINE, _START = StartPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class ReasoningFormat:
 class AnswerChannel:
     """A channel addressed to the reader, shown even after a call of its families.
 
-    `is_standalone` says that its start is enough, with nothing of its families before it.
+    `is_standalone` says that its start is enough, with nothing of its families before it. Nothing
+    is shown after the end of the last channel.
     """
 
     families: tuple[str, ...]
@@ -40,6 +41,7 @@ class AnswerChannel:
     end: str | None = None
     start_position: StartPosition = StartPosition.ANYWHERE
     is_standalone: bool = True
+    is_last: bool = False
 
 
 _END_TOKEN = r"\L\|(end|return)\|\G"  # noqa: S105
@@ -137,6 +139,12 @@ ANSWERS = (
     AnswerChannel(
         _HARMONIES,
         START_TOKEN + r"\L\|channel\|\G\s*final\s*(\L\|constrain\|\G\s*[a-z]*\s*)?\L\|message\|\G",
+        _END_TOKEN,
+        is_last=True,
+    ),
+    AnswerChannel(
+        ("preamble",),  # not a family of calls: it announces one, so it is not shown after one
+        START_TOKEN + r"\L\|channel\|\G\s*commentary\s*\L\|message\|\G\s*[^{\s]",
         _END_TOKEN,
     ),
     AnswerChannel(_HARMONIES, r"assistant\s?final", is_standalone=False),

@@ -101,7 +101,7 @@ class LeakScanner:
         return self._read_after_call(self._hidden_texts[-1])
 
     def _read_after_call(self, hidden: HiddenText) -> bool:
-        candidate = self._hide_up_to(self._catalog.after_call(hidden.family), hidden)
+        candidate = self._hide_up_to(self._catalog.after_call(hidden.row), hidden)
         if candidate is None or candidate.verdict is CallVerdict.OPEN or candidate.entry is None:
             return False
         if not candidate.entry.is_stray_end:
@@ -150,7 +150,8 @@ class LeakScanner:
                 return self._start_candidate(self._formats, start, StartPosition.SENTENCE)
             is_span = self._code_formats is None or is_span_mark(buffer.text, buffer.position)
             if match[0] == "`" and is_span:
-                self._mode, self._delimiter_position = ScanMode.DELIMITER, StartPosition.WORD
+                self._mode = ScanMode.DELIMITER
+                self._delimiter_position = buffer.start_position_at(buffer.position)
                 return None
             if match[0] != "\n":
                 start_position = buffer.start_position_at(buffer.position)
@@ -209,14 +210,15 @@ class LeakScanner:
             buffer.position = candidate.start + 1
 
     def _is_ordinary_prose(self, candidate: LeakCandidate) -> bool:
-        """Return True if a reasoning marker is ordinary prose in this context."""
-        reasoning = candidate.entry.reasoning if candidate.entry else None
-        if reasoning is None:
-            return False
-        if candidate.entry is not None and candidate.entry.row.kind is FormatKind.REASONING:
+        """Return True if a marker of reasoning or of an end is ordinary prose in this context."""
+        entry, before = candidate.entry, self._buffer.look_back(candidate.start)[-1:]
+        is_lenient, reasoning = self._code_formats is None, entry.reasoning if entry else None
+        if entry is None or reasoning is None:
+            is_end = entry is not None and entry.row.kind is FormatKind.END and not is_lenient
+            return is_end and candidate.mentions_turn_end(self._buffer.text, before)
+        if entry.row.kind is FormatKind.REASONING:
             return reasoning.is_ambiguous and not self._accepts_ambiguous
-        before, is_lenient = self._buffer.look_back(candidate.start), self._code_formats is None
-        is_mention = candidate.mentions_end(self._buffer.text, before[-1:], is_lenient)
+        is_mention = candidate.mentions_end(self._buffer.text, before, is_lenient)
         return self._mentions_tags or is_mention
 
     def _accept(self, candidate: LeakCandidate) -> bool:
@@ -225,7 +227,7 @@ class LeakScanner:
         if candidate.verdict is not CallVerdict.YES or entry is None:
             return False
         self._candidate = None
-        if entry.row.kind in (FormatKind.CALL, FormatKind.JSON):
+        if entry.row.kind in (FormatKind.CALL, FormatKind.JSON, FormatKind.END):
             self._span = self._fence = None
             self._hidden_texts.append(self._new_hidden_text(candidate, entry))
             self._mode = ScanMode.AFTER_CALL
@@ -267,7 +269,7 @@ class LeakScanner:
         buffer.position = end
         may_be_fence = self._delimiter_position >= StartPosition.LINE and end - start >= FENCE
         if mark == "`":
-            self._mode, self._candidate = ScanMode.SPAN, self._candidate_in_span(end)
+            self._mode, self._candidate = ScanMode.SPAN, None
             self._span = CodeSpan(end, end - start, may_be_fence, searched_end=end)
         elif may_be_fence:
             self._mode, self._fence = ScanMode.FENCE, Fence(mark, end - start)
@@ -280,7 +282,7 @@ class LeakScanner:
         if span.code_end is None:
             end = span.decide(buffer.text, buffer.is_final)
             if end is None:
-                candidate = self._find_format(self._formats, span.scanned_end)
+                candidate = self._find_format(self._formats.in_span, span.scanned_end)
                 span.scanned_end = candidate.start if candidate else len(buffer.text)
                 buffer.show_before_call(span.scanned_end)
                 return False
@@ -289,19 +291,11 @@ class LeakScanner:
                 self._span, self._fence = None, end if isinstance(end, Fence) else None
                 self._mode = ScanMode.FENCE if self._fence else ScanMode.PROSE
                 return True
-            span.code_end, self._candidate = end, self._candidate_in_span(span.start)
+            span.code_end = end
         if not self._show_code(span.start, span.code_end):
             return self._mode is ScanMode.AFTER_CALL
         self._span, self._mode, buffer.position = None, ScanMode.PROSE, span.code_end
         return True
-
-    def _candidate_in_span(self, start: int) -> LeakCandidate | None:
-        """Return the candidate at the start of a code span, if one may begin there."""
-        text, formats = self._buffer.text, self._code_formats
-        is_shown = start < self._buffer.visible_end
-        if formats is None or is_shown or not formats.line_pattern.match(text, start):
-            return None
-        return self._start_candidate(formats, start, StartPosition.LINE)
 
     def _read_fence(self, fence: Fence) -> bool:
         buffer, start = self._buffer, self._buffer.position
@@ -339,7 +333,7 @@ class LeakScanner:
     def _find_format(
         self, formats: FormatSet, position: int, end: int = sys.maxsize
     ) -> LeakCandidate | None:
-        """Return the next candidate that begins before `end`; at a span's start two may begin."""
+        """Return the next candidate that begins before `end`."""
         buffer, candidate = self._buffer, self._candidate
         while True:
             if candidate is None:
@@ -347,13 +341,20 @@ class LeakScanner:
                 if match is None:
                     self._candidate = None
                     return None
-                start_position = buffer.start_position_at(match.start())
-                candidate = self._start_candidate(formats, match.start(), start_position)
+                start = match.start()
+                in_line = not self._begins_code(start)
+                start_position = buffer.start_position_at(start) if in_line else StartPosition.LINE
+                candidate = self._start_candidate(formats, start, start_position)
             if candidate.read(buffer.text, buffer.is_final) is not CallVerdict.NO:
                 self._candidate = candidate
                 return candidate
-            position = candidate.start + (candidate.start_position < StartPosition.LINE)
-            candidate = None
+            position, candidate = candidate.start + 1, None
+
+    def _begins_code(self, position: int) -> bool:
+        """Return True at the start of a line, or of a span that is not part of a sentence."""
+        if self._span is None or self._code_formats is None or position != self._span.start:
+            return self._buffer.look_back(position)[-1:] == "\n"
+        return self._delimiter_position >= StartPosition.MARK
 
     def _read_reasoning(self, reasoning: ReasoningFormat) -> bool:
         formats = self._catalog.in_reasoning(reasoning, after_call=self._pending_call is not None)
@@ -396,5 +397,4 @@ class LeakScanner:
         return candidate
 
     def _new_hidden_text(self, candidate: LeakCandidate, entry: FormatEntry) -> HiddenText:
-        position = self._buffer.base + candidate.start
-        return HiddenText(entry.row.family, position, self._catalog.tools)
+        return HiddenText(entry.row, self._buffer.base + candidate.start, self._catalog.tools)

@@ -74,8 +74,12 @@ class LeakFilter(LeakScanner):
             match = self._fast_search(text)
             if match is None:
                 return buffer.advance_all(text)
-            position = match.start()
-            if position > 0 and match.end() == len(text) and text[position] not in _STOPS:
+            position, end = match.span()
+            if (
+                end == match.endpos
+                and text[position] not in _STOPS
+                and (position or buffer.text or not f"a{buffer.last_piece[-1:]}".isidentifier())
+            ):  # not in the middle of a word
                 return buffer.advance(text, position, position)
             visible = self._show_prose(text, match)
             if visible is not None:
@@ -90,31 +94,28 @@ class LeakFilter(LeakScanner):
 
     def _show_prose(self, text: str, match: re.Match[str]) -> str | None:
         """Return the visible part of a text with a match in it, None if it needs processing."""
-        buffer, position = self._buffer, match.start()
+        buffer, position, size = self._buffer, match.start(), match.endpos
         if match[0] == "`":
             end = position + delimiter_length(text, position)
             if self._code_formats and end - position >= FENCE:
                 return None
-            if end == len(text):  # the run may continue
+            if end == size:  # the run may continue
                 return buffer.advance(text, position, position if self._code_formats else end)
             formats = self._code_formats
-            if formats and text[end] in formats.line_characters:
-                opening = formats.line_pattern.match(text, end)
-                if opening and opening.end() == len(text):
-                    return buffer.advance(text, position, position)
-                if opening:
-                    return None
-            more = self._formats.search[LineState.CODE].search(text, end)
-            if more is not None and sentence_start(more) < len(text):
+            if formats and (opening := formats.anywhere_pattern.match(text, end)):
+                is_open = opening.end() == size
+                return buffer.advance(text, position, position) if is_open else None
+            more = self._formats.in_span.search[LineState.CODE].search(text, end)
+            if more is not None and sentence_start(more) < size:
                 return None
             self._mode, self._fast_search = ScanMode.SPAN, None
-            self._span = CodeSpan(0, end - position, fence=False, searched_end=len(text) - end)
-            return buffer.advance(text, end, len(text))
+            self._span = CodeSpan(0, end - position, fence=False, searched_end=size - end)
+            return buffer.advance(text, end, size)
         start = sentence_start(match)
-        if start > position and match.end() == len(text):
+        if start > position and match.end() == size:
             return buffer.advance(text, position, start)
         if match[0] == "\n" and may_be_indent(text[position:]):
-            return buffer.advance(text, position, len(text))
+            return buffer.advance(text, position, size)
         return None
 
     def _show_in_span(self, span: CodeSpan, text: str) -> str | None:
@@ -132,7 +133,7 @@ class LeakFilter(LeakScanner):
             return self._show_after_span(text, end) if isinstance(end, int) else None
         if formats and text[-1] == "`":  # a call may follow
             return self._hold_mark(span, text)
-        match = self._formats.search[LineState.CODE].search(text, max(position - 2, 0))
+        match = self._formats.in_span.search[LineState.CODE].search(text, max(position - 2, 0))
         scanned_end = len(text)
         if match and sentence_start(match) < len(text) and text[match.start() :].strip("`"):
             scanned_end = match.start()
@@ -146,7 +147,7 @@ class LeakFilter(LeakScanner):
     def _hold_mark(self, span: CodeSpan, text: str) -> str | None:
         """Return what is visible before a mark at the end, None if it needs processing."""
         start, searched_end = len(text) - 1, max(len(self._buffer.text) - 2, 0)
-        search = self._formats.search[LineState.CODE].search
+        search = self._formats.in_span.search[LineState.CODE].search
         if not self._may_hold(text, start) or search(text, searched_end, start):
             return None
         span.scanned_end = start

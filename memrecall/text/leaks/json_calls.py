@@ -15,25 +15,33 @@ from memrecall.text.leaks.automaton import SPACES
 MAX_JSON_LENGTH = 4096  # characters after which an undecided object counts as data
 _MAX_DEPTH = 64
 
-NAME_KEYS = frozenset(
-    {
-        *("name", "tool", "tool_name", "toolname", "function", "function_name"),
-        *("action", "method", "recipient_name", "api_name"),
-    }
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+NAME_KEYS = _words(
+    "name tool tool_name toolname function function_name action method recipient_name api_name api"
+    " command operation plugin"
 )
-CALL_KEYS = frozenset({"function", "tool", "function_call", "tool_call", "call", "action"})
-LIST_KEYS = frozenset({"tool_calls", "tool_uses", "function_calls", "calls", "actions"})
-ARGUMENT_KEYS = frozenset(
-    {
-        *("arguments", "parameters", "args", "params", "kwargs", "input", "inputs"),
-        *("tool_input", "action_input", "tool_args", "tool_arguments", "function_arguments"),
-    }
+CALL_KEYS = _words(
+    "function tool function_call tool_call call action tool_use functioncall toolcall tooluse"
 )
-OTHER_KEYS = frozenset(
-    {"id", "type", "index", "tool_call_id", "call_id", "role", "thought", "jsonrpc"}
+LIST_KEYS = _words("tool_calls tool_uses function_calls toolcalls functioncalls calls actions")
+ARGUMENT_KEYS = _words(
+    "arguments parameters args params kwargs input inputs tool_input action_input tool_args"
+    " tool_arguments function_arguments"
 )
+OTHER_KEYS = _words(
+    "id type index tool_call_id call_id tooluseid role thought jsonrpc content text reasoning"
+    " reason server server_name finish_reason"
+)
+# Beside a name: of a declaration, a setting or a log.
+_DATA_KEYS = _words("description enabled status line file version count time level")
 _KEYS = NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS | OTHER_KEYS
-_NAMESPACES = ("functions.", "tools.", "default_api.")
+NAMESPACE = r"(?:functions|tools|default_api)[.:]|mcp__[A-Za-z0-9_\-]+__"
+_NAMESPACES = _words("functions. functions: tools. tools: default_api. default_api:")
+_MCP = "mcp__"  # before the name of a server and two more underscores
 _STRING_ENDS = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'“”"}
 _CLOSING = {"“": "”"}
 
@@ -58,9 +66,9 @@ class NamePrefixes(NamedTuple):
     @classmethod
     def from_tools(cls, tools: tuple[str, ...], *, are_keys: bool) -> "NamePrefixes":
         """Return the keys and names for some tools."""
-        names = frozenset((p + tool).lower() for tool in tools for p in ("", *_NAMESPACES))
-        keys = _KEYS | {tool.lower() for tool in tools}
-        return cls(names, _prefixes_of(names), keys, _prefixes_of(keys), are_keys)
+        names = frozenset(tool.lower() for tool in (*tools, "tools/call"))  # of JSON-RPC
+        values, keys = names | _NAMESPACES | {_MCP}, _KEYS | names
+        return cls(names, _prefixes_of(values), keys, _prefixes_of(keys), are_keys)
 
 
 class Expected(Enum):
@@ -103,9 +111,10 @@ class JsonReader:
     @property
     def is_truncated_call(self) -> bool:
         """Whether a text that ends here is a truncated call."""
-        if any(frame.has_name for frame in self._frames):
+        keys = NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS
+        if any(f.may_be_call and (f.has_name or f.key in keys) for f in self._frames):
             return True
-        return bool(self._quote and self._word and self._expected is Expected.VALUE)
+        return bool(self._quote and self._word)  # a part of a key or name
 
     def read(self, text: str, position: int, end: int) -> int:
         """Read from `position` to the verdict or `end`, and return where reading stopped."""
@@ -172,9 +181,12 @@ class JsonReader:
 
     def _close(self) -> bool:
         frame = self._frames.pop()
-        if frame.may_be_call:  # a call would have been recognised before its end
-            is_call = frame.has_name and self._whole
-            self.verdict = CallVerdict.YES if is_call else CallVerdict.NO
+        if frame.has_name and self._whole:
+            self.verdict = CallVerdict.YES
+        elif not self._frames:  # a call would have been recognised before its end
+            self.verdict = CallVerdict.NO
+        else:
+            self._top.has_name = self._top.has_name or frame.has_name
         self._expected = Expected.COMMA
         return True
 
@@ -213,7 +225,11 @@ class JsonReader:
             self._end_string()
         else:
             self._word = f"{self._word}{char.lower()}"
-            if self._word not in self._starts:
+            if self._expected is Expected.VALUE:
+                self._word = re.sub(rf"\A(?:{NAMESPACE})", "", self._word)
+            elif self._top.has_name:
+                return position + 1  # beside the name, an unknown key is an argument
+            if self._word not in self._starts and not self._word.startswith(_MCP):
                 self.verdict = CallVerdict.NO
         return position + 1
 
@@ -242,7 +258,8 @@ class JsonReader:
     def _take_key(self, word: str) -> None:
         self._top.key = word
         if word not in (self._names.tool_keys if self._names_are_keys else _KEYS):
-            self.verdict = CallVerdict.NO
+            is_call = self._top.has_name and word not in _DATA_KEYS
+            self.verdict = CallVerdict.YES if is_call else CallVerdict.NO
         elif word in ARGUMENT_KEYS:
             self._top.has_arguments = True
             self._decide()

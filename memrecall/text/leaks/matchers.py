@@ -11,7 +11,6 @@ from memrecall.text.leaks.automaton import (
     Automaton,
     AutomatonState,
     Pattern,
-    compile_openings,
     compile_search,
     compile_stops,
     parse,
@@ -23,8 +22,8 @@ from memrecall.text.leaks.channels import (
     AnswerChannel,
     ReasoningFormat,
 )
-from memrecall.text.leaks.formats import MACROS, FormatKind, FormatRow, StartPosition
-from memrecall.text.leaks.json_calls import NamePrefixes
+from memrecall.text.leaks.formats import MACROS, TURN_ENDS, FormatKind, FormatRow, StartPosition
+from memrecall.text.leaks.json_calls import NAMESPACE, NamePrefixes
 from memrecall.text.leaks.markdown import STOPS, LineState
 from memrecall.text.leaks.tool_formats import CODE_CALLS, LENIENT_CALLS, STRICT_CALLS
 
@@ -55,7 +54,9 @@ class _LineSearches(dict[LineState, re.Pattern[str]]):
         self._starts = starts
 
     def __missing__(self, lines: LineState) -> re.Pattern[str]:
-        self[lines] = compile_stops(f"`|{STOPS[lines]}", *self._starts[: StartPosition.START])
+        # A search from words finds what only marks precede too.
+        starts = self._starts[StartPosition.MARK : StartPosition.START]
+        self[lines] = compile_stops(f"`|{STOPS[lines]}", self._starts[0], *starts)
         return self[lines]
 
 
@@ -64,6 +65,7 @@ class FormatSet:
 
     def __init__(self, starts: Sequence[AutomatonState[FormatEntry]]) -> None:
         self.starts = starts  # by start position
+        self.in_span = self  # with those of code, while a span may still end
         self.search = _LineSearches(starts)
         """Finds a possible start, a backtick, or a line end after which the next line needs
         processing."""
@@ -71,18 +73,8 @@ class FormatSet:
     @cached_property
     def anywhere_pattern(self) -> re.Pattern[str]:
         """The expression that finds where a format could begin."""
-        return compile_search(*self.starts[: StartPosition.LINE])
-
-    @cached_property
-    def line_pattern(self) -> re.Pattern[str]:
-        """The expression for formats that begin only at the start of a line, or of a span."""
-        return compile_openings(*self.starts[StartPosition.SENTENCE : StartPosition.START])
-
-    @cached_property
-    def line_characters(self) -> frozenset[str]:
-        """The characters that `line_pattern` may begin with."""
-        characters = self.starts[StartPosition.LINE].characters
-        return frozenset(filter(self.line_pattern.match, characters))
+        start, _, word, _, line, _ = self.starts
+        return compile_search(start, word, line)
 
 
 class FormatCatalog:
@@ -108,6 +100,7 @@ class FormatCatalog:
         ]
         self._retracts = reasoning == "auto"
         self._answers = {a: [self._add(entry) for entry in _answer_entries(a)] for a in ANSWERS}
+        self._turn_ends = self._add_calls(TURN_ENDS[mode])
 
     @property
     def initial_reasoning(self) -> ReasoningFormat:
@@ -117,11 +110,13 @@ class FormatCatalog:
     def prose(self, answer: AnswerChannel | None = None) -> FormatSet:
         """Return the formats to search for in visible text, inside an answer's channel or not."""
         if answer not in self._format_sets:
-            members = [*self._calls, *self._starts]
-            members += [entries[0] for a, entries in self._answers.items() if a.is_standalone]
-            members += self._stray_ends
+            members = [*self._calls, *self._starts, *self._stray_ends, *self._turn_ends]
+            if answer is None or not answer.is_last:
+                members += [entries[0] for a, entries in self._answers.items() if a.is_standalone]
             members += self._answers[answer][1:] if answer else []
-            self._format_sets[answer] = self._make_format_set(members)
+            formats = self._format_sets[answer] = self._make_format_set(members)
+            if self._code_calls:
+                formats.in_span = self._make_format_set([*members, *self._code_calls])
         return self._format_sets[answer]
 
     @cached_property
@@ -148,14 +143,16 @@ class FormatCatalog:
             self._format_sets[reasoning, after_call] = self._make_format_set(members)
         return self._format_sets[reasoning, after_call]
 
-    def after_call(self, family: str) -> FormatSet | None:
-        """Return the formats to search for after a call, None if there are none."""
-        if family not in self._format_sets:
-            members = self._answer_starts(family) + (self._stray_ends if self._retracts else [])
+    def after_call(self, row: FormatRow) -> FormatSet | None:
+        """Return the formats to search for after a call or an end, None if there are none."""
+        key = row.family, row.kind is FormatKind.END
+        if key not in self._format_sets:
+            members = self._answer_starts(row.family)
+            members += self._stray_ends if self._retracts and not key[1] else []
             if not members:
                 return None
-            self._format_sets[family] = self._make_format_set(members)
-        return self._format_sets[family]
+            self._format_sets[key] = self._make_format_set(members)
+        return self._format_sets[key]
 
     def _calls_like(self, reasoning: ReasoningFormat) -> list[_Member]:
         # The calls of families that share channels with this reasoning.
@@ -236,12 +233,15 @@ def _answer_entries(answer: AnswerChannel) -> list[FormatEntry]:
     family = answer.families[0]
     begin = FormatRow(family, answer.begin, answer.start_position, FormatKind.TOKEN)
     ends = [FormatRow(family, answer.end, kind=FormatKind.TOKEN)] if answer.end else []
+    if answer.is_last:  # a second answer ends it too
+        ends = [replace(row, family="end", kind=FormatKind.END) for row in (begin, *ends)]
     return [FormatEntry(begin, answer=answer), *map(FormatEntry, ends)]
 
 
 def expand_macros(tools: tuple[str, ...]) -> dict[str, Pattern]:
     """Return the nodes of the table's macros for some registered tools."""
-    return {**_fixed_macros(), "T": parse_words(tools)}
+    name = parse(rf"({NAMESPACE.replace('?:', '')})?\X", {"X": parse_words(tools)}, exact=True)
+    return {**_fixed_macros(), "T": name}
 
 
 @cache

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from memrecall.text.leaks.json_calls import CALL_KEYS, LIST_KEYS, NAME_KEYS
+from memrecall.text.leaks.formats import FormatKind, FormatRow
+from memrecall.text.leaks.json_calls import CALL_KEYS, LIST_KEYS, NAME_KEYS, NAMESPACE
 
-_NAME = r"([^\sĠĊ<>＜＞\"'`{}()\[\]|｜,;:=&/*\\]+)"
+_NAME = rf"(?:{NAMESPACE})?([^\sĠĊ<>＜＞【】\"'`{{}}()\[\]|｜,;:=&/*\\]+)"
 _BAR = r"[|｜‖│∣∥¦￨❘ǀ]"
 # Formats of calls, with the tool's name as the only group. A text uses the one that matches first.
 _CALL_PATTERNS = tuple(
@@ -16,18 +17,14 @@ _CALL_PATTERNS = tuple(
     for pattern in (
         rf"(?:[<＜:]|{_BAR})\s?invoke\s[^<>]{{0,80}}?\bname\s*=\s*[\"']?{_NAME}",
         rf"<\s?function\s*=\s*[\"']?{_NAME}",
-        rf"<\s?function\s?[^<>]{{0,80}}?name\s*=\s*[\"']?{_NAME}",
+        rf"<\s?(?:tool|function)[_-]?(?:call|use)?s?\s?[^<>]{{0,80}}?name\s*=\s*[\"']?{_NAME}",
         rf"tool[_▁ ]call[_▁ ]begin{_BAR}>\s*(?:function<{_BAR}tool[_▁ ]sep{_BAR}>)?"
-        rf"(?!function<)(?:functions\.)?{_NAME}(?=<{_BAR}|:\d|\n)",
-        rf"tools_prefix\|>\s*\[\s*\{{\s*\"{_NAME}\"",
+        rf"(?!function<){_NAME}(?=<{_BAR}|:\d|\n)",
         rf"call tool=\"{_NAME}\"",
-        rf"\bto=(?:functions\.|tools\.)?{_NAME}(?=[\s<{{(])",
-        rf"\bcall:{_NAME}\{{",
+        rf"\bto={_NAME}(?=[\s<{{(])",
         rf"\[TOOL_CALLS?\]\s*{_NAME}\s*(?=[\[{{])",
         rf"<tool_calls?\b[^<>]*>\s*{_NAME}\s*(?=[<({{\n])",
         rf"\bfunctions\.{_NAME}(?=\s*[({{]|:\d)",
-        rf"<\s?(?:tool|function)[_-]?(?:call|use)s?\s[^<>]{{0,80}}?\bname\s*=\s*[\"']?{_NAME}",
-        rf"\bAction:\s*{_NAME}(?=\s)",
         rf"<(?:tool_name|function_name|tool|function)>\s*{_NAME}\s*<",
         rf"(?:\[|\b\w+>|[,;)，]\s*|^|\n|print\(|await )[@*/]{{0,3}}{_NAME}\*{{0,3}}"
         r"\((?=\s*(?:\w+\s*=|[){\"'\[]))",
@@ -35,7 +32,7 @@ _CALL_PATTERNS = tuple(
 )
 _JSON_BEGIN = re.compile(r"[\[{](?=\s*[\[{\"'])")
 _JSON_NAME = re.compile(
-    rf"[\"'](?:{'|'.join(sorted(NAME_KEYS))})[\"']\s*:\s*[\"'](?:functions\.)?{_NAME}[\"']", re.I
+    rf"[\"'](?:{'|'.join(sorted(NAME_KEYS))})[\"']\s*:\s*[\"']{_NAME}[\"']", re.I
 )
 _DECODER = json.JSONDecoder()
 
@@ -88,7 +85,7 @@ def _names_in(value: Any) -> Iterator[str]:
     elif isinstance(value, dict):
         for key, inner in value.items():
             if key in NAME_KEYS and isinstance(inner, str):
-                yield inner.removeprefix("functions.")
+                yield re.sub(rf"\A(?:{NAMESPACE})", "", inner)
             elif key in CALL_KEYS | LIST_KEYS:
                 yield from _names_in(inner)
 
@@ -120,7 +117,7 @@ class Filtered(NamedTuple):
 class HiddenText:
     """Text that is hidden from a call on."""
 
-    family: str
+    row: FormatRow
     position: int
     tools: tuple[str, ...]  # the registered ones
     _pieces: list[str] = field(default_factory=list)
@@ -133,7 +130,9 @@ class HiddenText:
             self._remaining -= len(self._pieces[-1])
 
     def leaks(self) -> list[Leak]:
-        """Return the calls in it, at least one at its start."""
+        """Return the calls in it, at least one at its start, or none after the end of an answer."""
+        if self.row.kind is FormatKind.END:
+            return []
         calls = find_calls("".join(self._pieces), self.tools)
-        more = [Leak(self.family, self.position + at, name) for at, name in calls[1:]]
-        return [Leak(self.family, self.position, calls[0][1] if calls else None), *more]
+        more = [Leak(self.row.family, self.position + at, name) for at, name in calls[1:]]
+        return [Leak(self.row.family, self.position, calls[0][1] if calls else None), *more]
