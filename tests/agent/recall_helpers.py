@@ -77,7 +77,7 @@ async def fill_memories(library: Library) -> None:
             memory_type="user_preference",
             source_message_ids=("a1",),
         ),
-        NewMemory(memory_key="secret", content="The database password rhymes with hunter2", sensitive=True),
+        NewMemory(memory_key="secret", content="Database password, like hunter2", sensitive=True),
     ]
     await library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
 

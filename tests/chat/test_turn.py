@@ -395,22 +395,15 @@ class TestLeaks:
         assert (await stored_messages(sqlite_library, LIN))[-1].metadata["degraded"] is True
 
     async def test_preamble_before_two_leaks_is_said_once(self, sqlite_library: Library) -> None:
-        async def check(case: tuple[str, str, str]) -> None:
-            first, second, text = case
+        for first, second, text in (
+            ("我查一下。", f"我查一下。{DSML}", "我查一下。"),
+            ("Let me check.", f"Let me {DSML}", "Let me check."),
+            ("我查一下。", "我查一下。是花生。", "我查一下。\n\n是花生。"),
+            ("I see", "I seem to recall peanuts.", "I see\n\nI seem to recall peanuts."),
+            ("Yes. I will check.", "Yes.", "Yes. I will check.\n\nYes."),
+        ):
             chat = single_chat(sqlite_library, say(f"{first}{DSML}"), say(second))
-            turn = await collect_turn(chat.stream(QUESTION))
-            assert turn.final.text == text
-
-        await check_each_async(
-            [
-                ("我查一下。", f"我查一下。{DSML}", "我查一下。"),
-                ("Let me check.", f"Let me {DSML}", "Let me check."),
-                ("我查一下。", "我查一下。是花生。", "我查一下。\n\n是花生。"),
-                ("I see", "I seem to recall peanuts.", "I see\n\nI seem to recall peanuts."),
-                ("Yes. I will check.", "Yes.", "Yes. I will check.\n\nYes."),
-            ],
-            check,
-        )
+            assert (await collect_turn(chat.stream(QUESTION))).final.text == text
 
     async def test_two_leaks_without_text_say_no_answer(self, sqlite_library: Library) -> None:
         turn = await take_turn(sqlite_library, QUESTION, say(DSML), say(DSML))

@@ -3,12 +3,10 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from memrecall.extraction.protocol import Summary
 from memrecall.library.library import Library
 from memrecall.memory import AsyncMemory
-from memrecall.memory.summaries import MESSAGES_PER_SUMMARY, SUMMARIES_PER_CHUNK, SessionSummaries
+from memrecall.memory.summaries import MESSAGES_PER_SUMMARY, SUMMARIES_PER_CHUNK
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.types import NewMessage, Role
@@ -22,20 +20,24 @@ LIMIT = 60.0  # seconds, for a machine that is busy
 
 
 class GatedExtractor(WordExtractor):
-    """Summarises once the gate is open."""
+    """Summarises while its gate is open, which it closes after some summaries."""
 
-    def __init__(self) -> None:
+    def __init__(self, close_after: int = 0, failures: int = 0) -> None:
         super().__init__()
-        self.gate = asyncio.Event()
-        self.asked = asyncio.Event()
-        self.summaries = 0
+        self.gate, self.asked = asyncio.Event(), asyncio.Event()
+        self.summaries, self.close_after, self.failures = 0, close_after, failures
 
     async def summarise(
         self, lines: object, limit_characters: int, language: object = None
     ) -> Summary:
         self.asked.set()
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("no summary")
         await self.gate.wait()
         self.summaries += 1
+        if self.summaries == self.close_after:
+            self.gate.clear()
         return Summary(f"summary {self.summaries}")
 
 
@@ -85,24 +87,12 @@ async def test_add_returns_before_an_imported_session_is_summarised(location: st
 
 
 async def test_work_that_was_stopped_goes_on_in_a_later_process(location: str) -> None:
-    extractor = GatedExtractor()
+    extractor = GatedExtractor(close_after=SUMMARIES_PER_CHUNK + 2)  # with a chunk and the session
     extractor.gate.set()
     async with open_memory(location, extractor) as memory:
         await import_chat(memory, 3 * PIECE)
-        pieces = 0
-        update = SessionSummaries.update_piece
-
-        async def stop_at_second(self: SessionSummaries, **options: bool) -> object:
-            nonlocal pieces
-            pieces += 1
-            if pieces == 2:
-                extractor.gate.clear()
-            return await update(self, **options)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SessionSummaries, "update_piece", stop_at_second)
-            await memory.add("the last line", "ann", session_id="s")
-            await wait_for_job(memory, "running")
+        await memory.add("the last line", "ann", session_id="s")
+        await wait_for_job(memory, "running")
     async with await Store.open(location) as store:
         turns = [s for s in await store.session_state(ANN).summaries() if s.level == 0]
         assert len(turns) == SUMMARIES_PER_CHUNK  # what the first piece made
@@ -117,16 +107,8 @@ async def test_work_that_was_stopped_goes_on_in_a_later_process(location: str) -
 
 
 async def test_failing_extractor_is_tried_again_with_the_next_message(location: str) -> None:
-    class FailingOnce(GatedExtractor):
-        async def summarise(
-            self, lines: object, limit_characters: int, language: object = None
-        ) -> Summary:
-            if not self.asked.is_set():
-                self.asked.set()
-                raise RuntimeError("no summary")
-            return Summary("a summary")
-
-    extractor = FailingOnce()
+    extractor = GatedExtractor(failures=1)
+    extractor.gate.set()
     async with open_memory(location, extractor) as memory:
         await import_chat(memory, MESSAGES_PER_SUMMARY)
         report = await memory.add("one more", "ann", session_id="s")
