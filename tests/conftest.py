@@ -171,6 +171,7 @@ async def library(library_settings: Settings, populate: Populate) -> AsyncIterat
     """An open library on its own database."""
     async with await Library.open(library_settings) as open_library:
         await populate(open_library)
+        await open_library.vectors.settle()  # else a search may be by words alone
         yield open_library
 
 
@@ -182,6 +183,7 @@ async def sqlite_library(
     location = SqliteDatabases(tmp_path, sqlite_template).fresh()
     async with await Library.open(_make_settings(location, tmp_path)) as open_library:
         await populate(open_library)
+        await open_library.vectors.settle()  # else a search may be by words alone
         yield open_library
 
 
