@@ -75,11 +75,8 @@ class LeakFilter(LeakScanner):
             if match is None:
                 return buffer.advance_all(text)
             position, end = match.span()
-            if (
-                end == match.endpos
-                and text[position] not in _STOPS
-                and (position or buffer.text or not f"a{buffer.last_piece[-1:]}".isidentifier())
-            ):  # not in the middle of a word
+            in_word = f"a{buffer.last_piece[-1:]}".isidentifier() and not (position or buffer.text)
+            if end == match.endpos and text[position] not in _STOPS and not in_word:
                 return buffer.advance(text, position, position)
             visible = self._show_prose(text, match)
             if visible is not None:
@@ -126,14 +123,17 @@ class LeakFilter(LeakScanner):
         if len(text) >= span.start + MAX_SPAN_LENGTH:
             return None
         has_marks = span.searched_end < position or "`" in text[position:]
-        formats = self._code_formats
-        if has_marks and formats and formats.anywhere_pattern.search(text, max(position - 2, 0)):
-            return None
-        if has_marks and (end := span.decide(text, is_final=False)) is not None:
-            return self._show_after_span(text, end) if isinstance(end, int) else None
+        formats, start = self._code_formats, max(position - 2, 0)
+        if has_marks:
+            end = span.decide(text, is_final=False)
+            size = end if isinstance(end, int) and end > 0 else len(text)  # of the span so far
+            if formats and formats.anywhere_pattern.search(text, start, size):
+                return None
+            if end is not None:
+                return self._show_after_span(text, end) if isinstance(end, int) else None
         if formats and text[-1] == "`":  # a call may follow
             return self._hold_mark(span, text)
-        match = self._formats.in_span.search[LineState.CODE].search(text, max(position - 2, 0))
+        match = self._formats.in_span.search[LineState.CODE].search(text, start)
         scanned_end = len(text)
         if match and sentence_start(match) < len(text) and text[match.start() :].strip("`"):
             scanned_end = match.start()

@@ -116,6 +116,7 @@ class FormatCatalog:
             members += self._answers[answer][1:] if answer else []
             formats = self._format_sets[answer] = self._make_format_set(members)
             if self._code_calls:
+                members = [m for m in members if m[0].row.start_position < StartPosition.LINE]
                 formats.in_span = self._make_format_set([*members, *self._code_calls])
         return self._format_sets[answer]
 

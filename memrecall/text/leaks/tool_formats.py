@@ -45,8 +45,7 @@ _VERB = (
 )
 _LEAD = rf"{_VERB}({_VERB}|the |name|api|code|[ \n_:：=/.\-\"'*>▷⟩】\])({{])*"
 _TAG = r"(name|code|python|api)\G{1,2}\s*"
-_SYMBOL = "[🔧🛠⚙🔍🔎📞🤖🧠→➡▶⇒*]️?"
-_OPENING = rf"([\[(（【「『⟨◁<＜*@]<?[\[({{>*! \-]*({_LEAD}|{_TAG})?|{_SYMBOL}\s*{_LEAD})"
+_OPENING = rf"([\[(（【「<＜*@]<?[\[({{>*! \-]*({_LEAD}|{_TAG})?|[🔧🛠⚙🔍→*]️?\s*{_LEAD})"
 _GLUE = (
     r"([\s\"'*_)\]>）】」▷⟩,，:：=;；\-]|with|and|using|args?|arguments?|param(eter)?s?|inputs?|as"
     r"|the|following|json|参数|输入|为|是|如下|传入)*"
@@ -69,8 +68,7 @@ NAMED = (
             (_CODE, _KEYWORDS + _END, _MARK),
             (_CODE, _VALUES + _ENDS_LINE, _MARK),
             (_CODE, _NOTHING + _ENDS_LINE, _LINE),
-            (_CODE, _VALUES + _END, _START),
-            (_CODE, _NOTHING + _END, _START),
+            (_CODE, rf"{_NOTHING}((\S|\[){_REST})?{_END}", _START),
         )
     ),
     FormatRow("pythonic", _ASSIGNMENT + _CODE + r"\T\(", _LINE, exact=True),
