@@ -111,8 +111,7 @@ async def test_failing_extractor_is_tried_again_with_the_next_message(location: 
     extractor.gate.set()
     async with open_memory(location, extractor) as memory:
         await import_chat(memory, MESSAGES_PER_SUMMARY)
-        report = await memory.add("one more", "ann", session_id="s")
-        assert report["problems"] == []
+        assert (await memory.add("one more", "ann", session_id="s"))["problems"] == []
         async with asyncio.timeout(LIMIT):
             await extractor.asked.wait()
         await memory.add("and another", "ann", session_id="s")
