@@ -65,7 +65,7 @@ async def test_stream_events_are_ordered_and_end_with_final(sqlite_library: Libr
         events = await stream_events(ann, QUESTION, PATH)
     names = [name for name, _ in events]
     assert names[:4] == ["tool_call", "tool_result"] * 2
-    assert {*names[4:-1]} == {"text_delta"} and names[-1] == "final"
+    assert ({*names[4:-1]}, names[-1]) == ({"text_delta"}, "final")
     calls = [data for name, data in events if name == "tool_call"]
     results = [data for name, data in events if name == "tool_result"]
     assert [data["forged"] for data in calls] == [True, False]
