@@ -1,7 +1,7 @@
 """The one parser of the messages that applications pass in, in whatever form they have them."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeGuard
@@ -10,8 +10,6 @@ from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.types import NewMessage, Origin, Role, check_json, check_text, parse_time
-
-Redact = Callable[[str], str]
 
 USER_SOURCES = ("user", "user_proxy")  # AutoGen's names of the user
 LARGEST_BATCH = 10_000
@@ -128,9 +126,9 @@ def _split(item: object) -> Sequence[object]:
 
 
 def parse_new_messages(
-    messages: object, metadata: Mapping[str, Any] | None = None, redact: Redact | None = None
+    messages: object, metadata: Mapping[str, Any] | None = None
 ) -> list[NewMessage]:
-    """Return the messages to store: parsed, with shared metadata, redacted and validated."""
+    """Return the messages to store: parsed, with shared metadata, and validated."""
     if _is_list(messages) and len(messages) > LARGEST_BATCH:
         raise InvalidArgument(
             f"{len(messages)} messages exceed the limit of one call",
@@ -143,11 +141,7 @@ def parse_new_messages(
         )
     shared = check_json("metadata", dict(metadata or {}))
     return [
-        replace(
-            message,
-            text=redact_text(message.text, redact),
-            metadata=redact_text({**shared, **message.metadata}, redact),
-        ).to_new_message()
+        replace(message, metadata={**shared, **message.metadata}).to_new_message()
         for message in parse_messages(messages)
     ]
 
@@ -176,17 +170,6 @@ def join_content_parts(fields: Any) -> Any:
 def origin_of(role: Role) -> Origin:
     """Return how far a message can be trusted: decided by its role, never by its text."""
     return _ORIGINS.get(role, Origin.USER)
-
-
-def redact_text(value: Any, redact: Redact | None) -> Any:
-    """Return a JSON value with `redact` applied to every text in it."""
-    if redact is None:
-        return value
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, Mapping):
-        return {name: redact_text(item, redact) for name, item in value.items()}
-    return [redact_text(item, redact) for item in value] if _is_list(value) else value
 
 
 def name_sources(sources: Iterable[object]) -> frozenset[str]:

@@ -15,7 +15,6 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.integrations.agent_memory import AgentMemory, framework_of
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
-from memrecall.messages import Redact, redact_text
 from memrecall.search.request import LARGEST_LIMIT
 from memrecall.store.database.cursors import LARGEST_LIST
 from memrecall.types import NewMemory, Origin
@@ -125,7 +124,7 @@ class MemoryStore(BaseStore):
             stored = await recaller.library.store.memories(recaller.scope).get_any(key)
         except NotFound:
             if op.value is not None:
-                fields = _memory_fields(op, memory.redact)
+                fields = _memory_fields(op)
                 new = NewMemory(memory_key=key, memory_type=ITEM_TYPE, **fields)
                 await recaller.library.add_memories(
                     recaller.scope, [new], origin=Origin.ASSISTANT, actor="langgraph"
@@ -137,7 +136,7 @@ class MemoryStore(BaseStore):
             return
         if stored.deleted_at is not None:
             await memory.undo(key)
-        fields = _memory_fields(op, memory.redact)
+        fields = _memory_fields(op)
         # An update merges metadata: what the new value lacks must not be found by its old value.
         old = {name: None for name in stored.metadata if name.startswith(_VALUE)}
         await memory.update(key, content=fields["content"], metadata={**old, **fields["metadata"]})
@@ -157,8 +156,7 @@ def _require_searchable(count: int) -> None:
         )
 
 
-def _memory_fields(op: PutOp, redact: Redact | None) -> dict[str, Any]:
-    op = op._replace(value=redact_text(op.value, redact))
+def _memory_fields(op: PutOp) -> dict[str, Any]:
     metadata: dict[str, Any] = {"namespace": _SEPARATOR.join(op.namespace), "key": op.key}
     metadata[_FIELDS] = list(op.value)
     for level in range(1, len(op.namespace) + 1):

@@ -17,7 +17,6 @@ from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.recall import client_of, require_one_database
 from memrecall.memory.reranking import CheckedReranker, Reranker, make_reranker
 from memrecall.memory.search import RecallTimes
-from memrecall.messages import Redact
 from memrecall.model.prompts import answers_by_rules
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search import VectorDB
@@ -163,7 +162,6 @@ class SharedState:
     library: Library | None
     components: Components
     reranker: Reranker | None
-    redact: Redact | None
     prompt: str | None
     processes: Processes = field(default_factory=Processes)
     jobs: Jobs = field(default_factory=Jobs)
@@ -247,7 +245,6 @@ class MemoryBase:
         embedder: Embedder | None = None,
         graph_db: GraphDB | None = None,
         vector_db: VectorDB | None = None,
-        redact: Redact | None = None,
         prompt: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
@@ -275,7 +272,7 @@ class MemoryBase:
         settings = settings or load_settings({"db": db}).settings
         reranker = reranker or make_reranker(library.settings if library else settings)
         reranker = None if reranker is None else CheckedReranker(reranker)
-        self._shared = SharedState(settings, library, components, reranker, redact, prompt)
+        self._shared = SharedState(settings, library, components, reranker, prompt)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -302,11 +299,6 @@ class MemoryBase:
     def session_id(self) -> str | None:
         """The bound session."""
         return self._binding.session_id
-
-    @property
-    def redact(self) -> Redact | None:
-        """The function that masks secrets in what is stored, if there is one."""
-        return self._shared.redact
 
     async def close(self, patience: float | None = None) -> None:
         """Wait up to `patience` seconds for running jobs, then release all resources.

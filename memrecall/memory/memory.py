@@ -31,7 +31,7 @@ from memrecall.memory.records import (
 from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
-from memrecall.messages import parse_new_messages, redact_text
+from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import MemoryQuery, read_filter
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
@@ -78,7 +78,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         returned.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
-        new_messages = parse_new_messages(messages, metadata, self._shared.redact)
+        new_messages = parse_new_messages(messages, metadata)
         if (said_at := parse_moment(timestamp, "timestamp")) is not None:
             new_messages = [
                 m if m.ts else m.model_copy(update={"ts": said_at}) for m in new_messages
@@ -92,7 +92,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             messages=new_messages,
             infer=infer,
             prompt=prompt or self._shared.prompt,
-            metadata=redact_text(dict(metadata or {}), self._shared.redact),
+            metadata=dict(metadata or {}),
             layer="short" if memory_type == "short" else "long",
             memory_type=None if is_layer else memory_type,
             sensitive=sensitive,
@@ -232,7 +232,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         """
         if metadata is not None:
             fields["metadata"] = metadata
-        values = parse_update(data, fields, self._shared.redact)
+        values = parse_update(data, fields)
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
         values = follow_text(values, await find_updatable(library.store, scope, memory_id))
@@ -256,7 +256,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
         records = await find_mergeable(library.store, scope, [memory_id, *others])
-        new = merge_records(records, redact_text(data, self._shared.redact))
+        new = merge_records(records, data)
         key = await library.changes(replace(scope, agent_id=records[0].agent_id)).merge(
             [record.memory_key for record in records],
             new,

@@ -16,7 +16,6 @@ from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.signature import fact_keywords
 from memrecall.memory.display import SearchResults
 from memrecall.memory.mem0 import expiration_date, parse_expiration
-from memrecall.messages import Redact, redact_text
 from memrecall.scope import Scope
 from memrecall.search import Hit
 from memrecall.search.results import UserRow
@@ -85,7 +84,7 @@ class StoredMessages:
         return receipt
 
 
-def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None) -> dict[str, Any]:
+def parse_update(data: object, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields to update, validated like the fields of a new memory."""
     values: dict[str, Any] = dict(fields)
     if isinstance(data, Mapping):
@@ -103,8 +102,6 @@ def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None)
         )
     if not values:
         raise InvalidArgument("the update has no fields", hint="Pass the new text, or a field")
-    for name in values.keys() & {"content", "summary", "metadata"}:
-        values[name] = redact_text(values[name], redact)
     try:
         checked = NewMemory.model_validate({"content": "-", **values})
     except ValidationError as error:

@@ -265,7 +265,6 @@ class SessionsMixin(MemoryBase):
             recaller.scope,
             model_client=recaller.model_client,
             options=recaller.options,
-            redact=self._shared.redact,
             language=language,
             clock=clock or utc_now,
             observer=observer,

@@ -14,7 +14,6 @@ from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.layers import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
-from memrecall.messages import Redact
 from memrecall.workers import DaemonThreadPool, ProcessOwner
 
 Arguments = ParamSpec("Arguments")
@@ -215,11 +214,6 @@ class Memory:
     def session_id(self) -> str | None:
         """The bound session."""
         return self._inner.session_id
-
-    @property
-    def redact(self) -> Redact | None:
-        """The function that masks secrets in what is stored, if there is one."""
-        return self._inner.redact
 
     @property
     def async_memory(self) -> AsyncMemory:

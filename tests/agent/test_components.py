@@ -150,22 +150,6 @@ def test_configuration_cannot_name_a_user(library: Library) -> None:
         MemoryContext.load_component(data)
 
 
-async def test_redacting_tools_are_loaded_with_their_function(library: Library) -> None:
-    def redact(text: str) -> str:
-        return text.replace("4711", "[pin]")
-
-    tools = memory_tools(library, ANN, redact=redact)
-    (remember,) = [tool for tool in tools if tool.name == "remember"]
-    data = dump(remember)
-    with bind_components(library, ANN), pytest.raises(InvalidArgument, match="redacts its texts"):
-        BaseTool.load_component(data)
-    with bind_components(library, ANN, redact=redact):
-        loaded: BaseTool[Any, Any] = BaseTool.load_component(data)
-    change = await loaded.run_json({"text": "The pin is 4711"}, CancellationToken())
-    (record,) = await library.store.memories(ANN).get_many([change.memory_key])
-    assert record.content == "The pin is [pin]"
-
-
 def test_client_of_an_agent_is_dumped_without_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "http://127.0.0.1:1/v1"
     client = ServerClient(

@@ -147,12 +147,6 @@ class TestSingleTools:
         assert await library.store.timeline(ANN).get_many(["m1"]) == []
         assert await library.store.timeline(BEN).get_many(["m1"])
 
-    async def test_redact_is_applied_before_storing(self, library: Library) -> None:
-        tool = make_tools(library, redact=lambda text: text.replace("hunter2", "***"))["remember"]
-        value = await tool.run_json({"text": "password hunter2"}, CancellationToken())
-        record = await library.store.memories(ANN).get(value.memory_key)
-        assert record.content == "password ***"
-
 
 class TestRefusals:
     async def test_failed_read_does_not_report_a_change(self, library: Library) -> None:

@@ -157,16 +157,6 @@ class TestTools:
         assert "用户已固定" in await refusal("zh", query="x", user_id="lin")
         assert "query" in await refusal("en")
 
-    async def test_redaction_of_the_memory_holds_for_tools(self, library: Library) -> None:
-        memory = AsyncMemory(
-            library=library, user_id="ann", redact=lambda text: text.replace("hunter2", "***")
-        )
-        tools = {tool.name: tool for tool in AgentMemory(memory).tools()}
-        stored = json.loads(await tools["remember"].call({"text": "The password is hunter2"}))
-        item = await memory.get(stored["memory_key"])
-        assert item is not None
-        assert item["memory"] == "The password is ***"
-
     async def test_bug_is_an_answer(
         self, memory: AsyncMemory, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -177,21 +177,6 @@ class TestStore:
         with pytest.raises(InvalidArgument, match=r"the best 200 items; .* ask for 201"):
             await store.asearch((), query="tea", limit=200, offset=1)
 
-    async def test_items_are_redacted(self, library: Library) -> None:
-        def mask(text: str) -> str:
-            return text.replace("hunter2", "***")
-
-        store = MemoryStore(AsyncMemory(library=library, user_id="ann", redact=mask))
-        expected = {"text": "my password is ***", "list": ["***"]}
-        for _ in range(2):  # a new item, and an update
-            value = {"text": "my password is hunter2", "list": ["hunter2"]}
-            await store.aput(("notes",), "k", value)
-            item = await store.aget(("notes",), "k")
-            assert item is not None
-            assert item.value == expected
-        (found,) = await store.asearch((), query="password")
-        assert "hunter2" not in repr(found)
-
     async def test_index_decides_what_is_searched(self, memory: AsyncMemory) -> None:
         store = MemoryStore(memory)
         value = {"title": "Kettle", "secret": "xylophone"}

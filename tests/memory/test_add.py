@@ -235,19 +235,3 @@ async def test_add_sets_metadata_layer_and_flags(memory: AsyncMemory) -> None:
     assert (await memory.search("job cook", "ann", filters={"field": "job"}))["results"] == []
     page = await memory.search("cook", "ann", kinds="memory")
     assert [item["field"] for item in page["results"]] != ["job"]
-
-
-async def test_redact_runs_before_anything_is_stored(location: str) -> None:
-    def redact(text: str) -> str:
-        return text.replace("hunter2", "***")
-
-    extractor = WordExtractor()
-    settings = make_settings(location)
-    async with AsyncMemory(settings=settings, extractor=extractor, redact=redact) as memory:
-        await memory.add("password: hunter2.", "ann", metadata={"raw": ["hunter2"]})
-        (item,) = (await memory.get_all("ann"))["results"]
-        await memory.update(item["id"], "now hunter2 again", metadata={"k": "hunter2"})
-        lines = [line async for line in memory.export("ann")]
-
-    assert lines
-    assert not any("hunter2" in line for line in lines)

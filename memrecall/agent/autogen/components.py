@@ -55,10 +55,10 @@ def bind_components(
 ) -> Iterator[None]:
     """Bind the library and the scope of components that are loaded in this block.
 
-    `arguments` are what a configuration cannot hold: `model_client`, `clock`, `as_of`, `observer`,
-    and `redact` for the tools that write. A component's setting `binding` is the name.
+    `arguments` are what a configuration cannot hold: `model_client`, `clock`, `as_of` and
+    `observer`. A component's setting `binding` is the name.
     """
-    known = {"model_client", "clock", "as_of", "observer", "redact"}
+    known = {"model_client", "clock", "as_of", "observer"}
     if unknown := sorted(arguments.keys() - known):
         hint = f"Use {', '.join(sorted(known))}"
         raise InvalidArgument(f"components cannot be bound to {', '.join(unknown)}", hint=hint)
@@ -91,7 +91,7 @@ class RecallComponent:
 
     @classmethod
     def _from_config(cls, config: Any) -> Self:
-        binding = {k: v for k, v in find_binding(config.binding).items() if k != "redact"}
+        binding = find_binding(config.binding)
         fields = type(config).model_fields.keys() - {"binding"}
         component = cls(**binding, **{name: getattr(config, name) for name in fields})
         component._config = config

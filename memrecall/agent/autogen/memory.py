@@ -46,7 +46,7 @@ from memrecall.agent.prompt_view import (
 )
 from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.tools import RECALL
-from memrecall.agent.tools.context import Redact, ToolContext
+from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.memories import MemoryChange
 from memrecall.agent.tools.models import ToolFailure
@@ -155,14 +155,13 @@ class RecallTool(
 
 
 class MemoryToolConfig(BaseModel):
-    """The settings of a `MemoryTool`; the function `redact` is part of the binding."""
+    """The settings of a `MemoryTool`."""
 
     model_config = ConfigDict(extra="forbid")
 
     binding: str = DEFAULT_BINDING
     tool: str
     language: Language = "en"
-    redacts: bool = False
 
 
 class MemoryTool(SchemaTool, Component[MemoryToolConfig]):
@@ -193,26 +192,16 @@ class MemoryTool(SchemaTool, Component[MemoryToolConfig]):
         return to_json(value.model_dump(exclude_defaults=True))
 
     def _to_config(self) -> MemoryToolConfig:
-        return MemoryToolConfig(
-            binding=self._binding,
-            tool=self.name,
-            language=self._context.language,
-            redacts=self._context.redact is not str,
-        )
+        language = self._context.language
+        return MemoryToolConfig(binding=self._binding, tool=self.name, language=language)
 
     @classmethod
     def _from_config(cls, config: MemoryToolConfig) -> Self:
         binding, tools = find_binding(config.binding), tools_for(Interface.AUTOGEN)
         if config.tool not in tools or config.tool == RECALL:
             raise InvalidArgument(f"{config.tool!r} is not a memory tool", hint="Use remember")
-        if config.redacts and not binding.get("redact"):
-            hint = "Pass redact=… to bind_components"
-            raise InvalidArgument(f"the tool {config.tool} redacts its texts", hint=hint)
         context = ToolContext(
-            library=binding["library"],
-            scope=binding["scope"],
-            language=config.language,
-            redact=binding.get("redact") or str,
+            library=binding["library"], scope=binding["scope"], language=config.language
         )
         return cls(tools[config.tool], context, config.binding)
 
@@ -229,16 +218,15 @@ def memory_tools(
     library: Library,
     scope: Scope,
     *,
-    redact: Redact | None = None,
     language: Language = "en",
     **arguments: Unpack[RecallArguments],
 ) -> list[Any]:  # an agent's list of tools also takes functions
     """Return tools for a parent agent to manage one user's memories.
 
-    They are remember, recall, correct and forget. `redact` is applied to every text before it is
-    stored; `language` is the language of the texts; the other arguments go to `recall`.
+    They are remember, recall, correct and forget. `language` is the language of their texts; the
+    other arguments go to `recall`.
     """
-    context = ToolContext(library=library, scope=scope, language=language, redact=redact or str)
+    context = ToolContext(library=library, scope=scope, language=language)
     tools = tools_for(Interface.AUTOGEN)
     recall = RecallTool(
         library,

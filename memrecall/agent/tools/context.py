@@ -26,7 +26,6 @@ from memrecall.store.workspaces import Workspaces, retry_while_busy
 from memrecall.types import Language, NewMemory, Origin
 
 Result = TypeVar("Result")
-Redact = Callable[[str], str]
 RecallFunction = Callable[[object], Awaitable[RecallResult]]
 RememberFunction = Callable[[NewMemory], Awaitable[list[PlanOutcome]]]
 
@@ -45,7 +44,6 @@ class ToolContext:
     is_trusted: bool = False  # whether errors of the environment are reported in full
     actor: str = "assistant"  # recorded in the history of what the tools change
     language: Language = "en"
-    redact: Redact = str  # applied to every text before it is stored
     recall: RecallFunction | None = None
     # Also recognises the same fact in other words and replaces what a new one contradicts.
     remember: RememberFunction | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from memrecall.agent.tools.context import Redact, ToolContext
+from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.search import Hit, SearchRequest
@@ -33,9 +33,9 @@ class RememberArguments(ToolInput):
     text: MemoryText
     memory_type: str = Field(default="general", min_length=1, max_length=LABEL_LENGTH)
 
-    def new_memory(self, redact: Redact) -> NewMemory:
+    def new_memory(self) -> NewMemory:
         """Return the memory to store."""
-        return NewMemory(content=redact(self.text.strip()), memory_type=self.memory_type)
+        return NewMemory(content=self.text.strip(), memory_type=self.memory_type)
 
 
 class RememberParams(StrictInput):
@@ -44,9 +44,9 @@ class RememberParams(StrictInput):
     content: Annotated[str, Field(min_length=1)]
     summary: str = ""
 
-    def new_memory(self, redact: Redact) -> NewMemory:
+    def new_memory(self) -> NewMemory:
         """Return the memory to store."""
-        return NewMemory(content=redact(self.content.strip()), summary=redact(self.summary))
+        return NewMemory(content=self.content.strip(), summary=self.summary)
 
 
 class MemoryChange(ToolOutput):
@@ -65,7 +65,7 @@ async def remember(
 ) -> MemoryChange:
     """Store a fact; a fact that is stored already is not stored again."""
     try:
-        memory = arguments.new_memory(context.redact)
+        memory = arguments.new_memory()
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
     similar_memories = await _find_similar(context, memory.content[:MAX_MEMORY_TEXT])
@@ -134,12 +134,11 @@ async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryCh
         note = "It was already replaced by the memory with this key"
         return MemoryChange(done=False, memory_key=old.superseded_by, note=note)
     try:
-        content = context.redact(arguments.text.strip())
+        content = arguments.text.strip()
         new = NewMemory(content=content, **old.model_dump(include=_KEPT_FIELDS))
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
-    reason = context.redact(arguments.reason)
-    step = PlanStep("UPDATE", new, old.memory_key, Origin.ASSISTANT, reason)
+    step = PlanStep("UPDATE", new, old.memory_key, Origin.ASSISTANT, arguments.reason)
     (outcome,) = await context.library.apply_plan(context.scope, [step], actor=context.actor)
     if outcome.memory_key is None:
         raise InvalidArgument(outcome.reason)
@@ -173,7 +172,7 @@ async def forget(context: ToolContext, arguments: ForgetArguments) -> MemoryChan
     await library.changes(context.scope).delete(
         [memory.memory_key],
         actor=context.actor,
-        reason=context.redact(arguments.reason),
+        reason=arguments.reason,
         sources=arguments.sources,
     )
     return MemoryChange(done=True, memory_key=memory.memory_key)
