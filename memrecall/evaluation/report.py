@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,49 +19,12 @@ from memrecall.evaluation.metrics import (
 )
 from memrecall.evaluation.runs import EvaluationRun, RunPlan
 from memrecall.evaluation.statistics import calibration_bins
-from memrecall.text.html import NARROW, TITLE, Html, Labels, Say, cell, labels, note, table, tag
-from memrecall.text.language import language_of_most
+from memrecall.text.html import NARROW, TITLE, Html, Say, cell, labels, note, table, tag
+from memrecall.text.language import language_of_most, read_phrases
 from memrecall.types import cut_to_minute
 
 _MAX_DEPTH = 50
-_TEXTS: Labels = {
-    "recall_by_depth": ("Evidence recall against k", "证据召回率 @k"),
-    "by_category": ("Evidence recall at 10 by category", "各类别的证据召回率 @10"),
-    "handed_off": ("F1 of the keys handed off by category", "各类别中所交接键的 F1"),
-    "abstention": ("Abstaining below a confidence", "按信心度弃答"),
-    "calibration": ("Calibration", "校准曲线"),
-    "latency": ("Latency", "响应时间"),
-    "recall_by_depth_hint": (
-        "Share of the evidence among the first k keys.",
-        "前 k 个键中的证据占比。",
-    ),
-    "by_category_hint": ("With 95 % intervals.", "含 95 % 区间。"),
-    "handed_off_hint": ("With 95 % intervals.", "含 95 % 区间。"),
-    "abstention_hint": (
-        "Each point is a threshold; the diagonal is chance.",
-        "每个点是一个阈值；对角线表示随机。",
-    ),
-    "calibration_hint": (
-        "Ten bins of equal size. A confidence is correct if any evidence was handed off, a "
-        "probability or score if the result is evidence (first 20). A score only ranks: "
-        "it need not lie on the diagonal.",
-        "十个等量分组。交接了任一证据则信心度算正确；结果（前 20 个）是证据则概率或得分算正确。"
-        "得分只用于排序，不必落在对角线上。",
-    ),
-    "latency_hint": ("Cumulative share of the questions.", "问题的累积占比。"),
-    "k": ("k", "k"),
-    "evidence_share": ("share of the evidence", "证据占比"),
-    "recall_at_10": ("evidence recall at 10", "证据召回率 @10"),
-    "f1": ("F1 of the keys handed off", "所交接键的 F1"),
-    "wrongly": ("share of answerable questions unanswered", "有答案的问题中弃答的占比"),
-    "rightly": ("share of unanswerable questions detected", "无答案的问题中弃答的占比"),
-    "confidence": ("confidence", "信心度"),
-    "probability": ("probability", "概率"),
-    "score": ("relevance score", "相关度得分"),
-    "true_share": ("share that is evidence", "实为证据的占比"),
-    "milliseconds": ("milliseconds", "毫秒"),
-    "question_share": ("share of the questions", "问题占比"),
-}
+_TEXTS = read_phrases(Path(__file__).with_name("report.json"))
 
 
 def recall_by_depth(run: EvaluationRun) -> list[float]:

@@ -1,6 +1,7 @@
 """The results of `Memory`: plain dicts and lists that a notebook displays as tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from memrecall.text.html import (
@@ -24,7 +25,7 @@ from memrecall.text.html import (
     tag,
     warning,
 )
-from memrecall.text.language import language_of_most
+from memrecall.text.language import language_of_most, read_phrases
 from memrecall.text_length import single_line, truncate_text
 from memrecall.types import cut_to_minute
 
@@ -33,37 +34,7 @@ Fields = Mapping[str, Any]
 _LONGEST_ROW = 300
 _LONGEST_NAME = 200
 _EVENT_COLOURS = {"ADD": GREEN, "UPDATE": AMBER, "DELETE": RED}
-_LABELS = {
-    "ADD": ("added", "新增"),
-    "UPDATE": ("updated", "更新"),
-    "DELETE": ("deleted", "删除"),
-    "UNDO": ("undone", "撤销"),
-    "PURGE": ("purged", "清除"),
-    "NONE": ("unchanged", "未变"),
-    "score": ("score", "得分"),
-    "since": ("since", "起始"),
-    "when": ("when", "时间"),
-    "type": ("type", "类型"),
-    "memory": ("memory", "记忆"),
-    "event": ("event", "事件"),
-    "by": ("by", "来源"),
-    "name": ("name", "名称"),
-    "aliases": ("also called", "别名"),
-    "results": ("results", "条结果"),
-    "of": ("of", "/"),
-    "nothing": ("nothing here", "没有内容"),
-    "no_path": ("no path", "没有路径"),
-    "more": ("there are more", "还有更多"),
-    "replaced": ("replaced on", "已被取代于"),
-    "instead_of": ("instead of", "取代"),
-    "undone": ("undone", "已撤销"),
-    "claim": ("unconfirmed claim", "未经确认的说法"),
-    "conflicts": ("conflicts with", "冲突于"),
-    "sensitive": ("sensitive", "敏感"),
-    "pinned": ("pinned", "置顶"),
-    "messages": ("messages stored", "已保存的消息"),
-    "fields": ("all fields", "全部字段"),
-}
+_LABELS = read_phrases(Path(__file__).with_name("display.json"))
 
 
 class SearchResults(dict[str, Any]):

@@ -37,30 +37,12 @@ def language_of_most(texts: Iterable[str]) -> Language:
     return "zh" if sum(is_chinese) * 2 > len(is_chinese) else "en"
 
 
-_ENGLISH = """
-a about after again all also am an and any are aren't as at be because been before being both but
-by can can't could couldn't did didn't do does doesn't doing don't down each few for from further
-had hadn't has hasn't have haven't having he he's her here hers herself him himself his how i i'd
-i'll i'm i've if in into is isn't it it's its itself just let's me more most my myself no nor not
-now of off on once only or other our ours ourselves out over own please same shall she she's should
-shouldn't so some such than that that's the their theirs them themselves then there there's these
-they they're they've this those through to too under until up upon us very was wasn't we we're
-we've were weren't what what's when where which while who whom whose why will with won't would
-wouldn't yes yet you you'd you'll you're you've your yours yourself yourselves
-"""
+_LISTS: dict[str, list[str]] = json.loads(
+    Path(__file__).with_name("stop_words.json").read_text("utf-8")
+)
+_ENGLISH, _CHINESE = (frozenset(" ".join(_LISTS[name]).split()) for name in ("english", "chinese"))
 
-_CHINESE = """
-我们 你们 您们 他们 她们 它们 咱们 自己 大家 别人 有人 这个 那个 哪个 这些 那些 哪些 这里 那里
-哪里 这儿 那儿 哪儿 这样 那样 怎样 这么 那么 什么 怎么 多少 几个 一个 一些 一下 一点 一种 一样
-一直 有点 有些 每个 各个 某个 因为 所以 因此 由于 但是 不过 可是 然而 而且 并且 或者 还是 如果
-假如 要是 虽然 尽管 即使 只要 只有 除了 以及 为了 关于 对于 根据 按照 通过 随着 然后 于是 接着
-同时 另外 此外 总之 例如 比如 就是 只是 还有 也是 都是 不是 是不是 有没有 没有 可以 可能 能够 应该
-需要 必须 已经 曾经 正在 将要 刚刚 刚才 现在 目前 以前 以后 之前 之后 时候 的时候 的话 来说 非常
-十分 特别 比较 更加 最好 大概 也许 其实 当然 确实 一定 不要 不会 不能 不用 不可 为什么 怎么样
-怎么办 是否 如何 知道 觉得 认为 进行 使用 告诉 请问 谢谢 东西 事情 问题 上面 下面 里面 外面
-"""
-
-STOP_TERMS: frozenset[str] = frozenset(map(stem, _ENGLISH.split()))
+STOP_TERMS: frozenset[str] = frozenset(map(stem, _ENGLISH))
 """Stems of English stop words."""
 
 STOP_CHARS: frozenset[str] = frozenset(
@@ -71,7 +53,7 @@ STOP_CHARS: frozenset[str] = frozenset(
 )
 """Chinese stop characters, which occur in nearly every text."""
 
-STOP_WORDS: frozenset[str] = frozenset(_ENGLISH.split()) | frozenset(_CHINESE.split())
+STOP_WORDS: frozenset[str] = _ENGLISH | _CHINESE
 """English and Chinese stop words, not stemmed."""
 
 FIRST_PERSON = re.compile(

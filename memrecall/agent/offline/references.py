@@ -11,6 +11,7 @@ from memrecall.agent.offline.vocabulary import (
     alternation,
     chinese_pattern,
     english_pattern,
+    listed,
     pattern_ignoring_case,
 )
 
@@ -35,41 +36,22 @@ _PAST_VERBS = alternation(
 _BASE_VERBS = alternation(BASE_SPEECH_VERBS_EN + ",suggest,recommend,decide")
 _ACTIVITY_VERBS = "found|made|built|booked|hired|picked|set up|came up with|worked on|used"
 # "that" is a pointer after these words; after a noun it only joins two clauses.
-_BEFORE_POINTER = """
-of,about,in,on,for,to,with,from,at,and,or,is,was,like,use,do,send,show,find,open,get,give,me
-remember,recall,where,what,which,how,when,who,what's,where's
-"""
+_BEFORE_POINTER = listed("before_pointer_en")
 _NOT_A_NOUN = "is|was|are|were|i|you|we|he|she|they|the|a|it|can|will|would|much|many"
 # In this order: of two kinds that match the same words, the first counts.
 _REFERENCES: dict[ReferenceKind, tuple[re.Pattern[str], ...]] = {
     "past": (
-        chinese_pattern(
-            """
-            上次,上回,上一次,上一回,前几次,头一次,之前,以前,先前,从前,早先,早些时候,当初
-            那时候,那会儿,当时,曾经,那天,那次,那回,上一版,上个版本,旧版,原先,最初,一开始,老地方
-            """
-        ),
-        english_pattern(
-            """
-            last time,the last time,previously,earlier,before that,the other day,back then
-            in the past,the previous,our last,my last,your last,our previous,my previous,my old
-            my usual,our usual,last (?:meeting|chat|conversation|session|call|discussion|message)
-            """
-        ),
+        chinese_pattern(listed("past_zh")),
+        english_pattern(listed("past_en")),
         pattern_ignoring_case(r"\bbefore(?=\s*(?:[?.!,]|$))"),
     ),
     "alike": (
-        chinese_pattern("老样子,照旧,老规矩,一如既往,跟往常一样,和往常一样,照常,惯例,同样的"),
+        chinese_pattern(listed("alike_zh")),
         re.compile(rf"(?:像|跟|和|同|与){_CLAUSE}{{1,12}}?(?:一样|那样|似的)"),
         re.compile(
             rf"(?:按照?|照着?|依照|参照|根据){_CLAUSE}{{1,20}}?(?:来|做|办|弄|写|改|处理|执行)"
         ),
-        english_pattern(
-            """
-            as before,like before,like last time,as last time,same as,the same,as usual
-            like usual,the usual,as always,once more,again,same way
-            """
-        ),
+        english_pattern(listed("alike_en")),
     ),
     "said": (
         re.compile(
@@ -83,33 +65,24 @@ _REFERENCES: dict[ReferenceKind, tuple[re.Pattern[str], ...]] = {
             "[你您][^，。？！]{0,6}?(?:给我|推荐|建议|发我|发给我|写给我|教我|列|写|整理|总结|生成|安排|做)"
             "(?:的|过)"
         ),
-        chinese_pattern("记得,记不记得,忘了,忘记"),
+        chinese_pattern(listed("said_zh")),
         pattern_ignoring_case(
             rf"\b(?:i|you|we|he|she|they|us)\b{_AUXILIARIES}\s+(?:{_PAST_VERBS})\b"
         ),
         pattern_ignoring_case(rf"\bdid (?:i|you|we) (?:\w+ )?(?:{_BASE_VERBS})\b"),
         pattern_ignoring_case(rf"\b(?:i|you|we) (?:{_ACTIVITY_VERBS})\b"),
-        english_pattern("remember,recall,remind me,forgot"),
+        english_pattern(listed("said_en")),
     ),
     "near": (
-        chinese_pattern(
-            "刚才,刚刚,方才,上面,上述,前面,上文,以上,继续,接着,接下去,往下,续上,下一步,再来一"
-        ),
+        chinese_pattern(listed("near_zh")),
         re.compile(r"[这此]\s?(?:个|份|次|件|条|篇|本|些|种|里|样)|它们?"),
-        english_pattern(
-            """
-            continue,carry on,go on,keep going,resume,pick up where,where we left off,just now
-            above,the above,next step,this one,these ones
-            """
-        ),
+        english_pattern(listed("near_en")),
     ),
     "thing": (
         re.compile(
             r"那\s?(?:个|份|件|条|篇|本|些|种|家|款|套|张|部|位|首|段|台|只|间|座|场|封|道|批)"
         ),
-        english_pattern(
-            "the one,that one,those ones,the ones,that thing,those things,that stuff,the thing"
-        ),
+        english_pattern(listed("thing_en")),
         pattern_ignoring_case(
             rf"(?:^|[,.;:?!]\s*|\b(?:{alternation(_BEFORE_POINTER)})\s+)"
             rf"(?:that|those)\s+(?!(?:{_NOT_A_NOUN})\b)[a-z]+"

@@ -21,6 +21,7 @@ from memrecall.agent.offline.vocabulary import (
     alternation,
     chinese_pattern,
     english_pattern,
+    listed,
     matches_any,
     pattern_ignoring_case,
 )
@@ -132,15 +133,8 @@ _MAX_MESSAGE_SPAN = timedelta(days=8)
 _MAX_DISTANCE = 48  # characters between an English verb of speech and its time
 
 _VAGUE_TIMES = (
-    chinese_pattern(
-        "一直,习惯,总是,向来,平时,通常,刚才,刚刚,方才,最近,近来,这几天,前几天,前两天,上次,上回,上一次,之前,先前"
-    ),
-    english_pattern(
-        """
-        always,usually,generally,all along,just now,a moment ago,a minute ago,recently,lately
-        the other day,other day,these days,last time,previously,earlier,before
-        """
-    ),
+    chinese_pattern(listed("vague_times_zh")),
+    english_pattern(listed("vague_times_en")),
 )
 
 

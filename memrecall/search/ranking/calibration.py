@@ -11,8 +11,10 @@ measured: the cosines of the query with unrelated sentences show what is noise f
 this query.
 """
 
+import json
 import math
 import operator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -149,31 +151,8 @@ def log_rows(rows: int) -> float:
     return math.log(max(rows, 2))
 
 
-BACKGROUND = (
-    "Basalt forms when lava cools quickly at the surface.",
-    "The treaty of 1648 ended thirty years of war.",
-    "Beetles are the largest order of insects.",
-    "A sonnet has fourteen lines and a fixed rhyme.",
-    "Saturn's rings consist mostly of ice.",
-    "The violin is tuned in perfect fifths.",
-    "Roman aqueducts carried water by gravity alone.",
-    "Salmon return to the river where they hatched.",
-    "Gothic cathedrals are held up by flying buttresses.",
-    "The desert fox hunts at night.",
-    "Copper and tin are melted together into bronze.",
-    "Glaciers carve valleys in the shape of a U.",
-    "蝉在地下生活多年才羽化。",
-    "唐代的诗人常写边塞风光。",
-    "珊瑚礁由无数微小的动物筑成。",
-    "青铜器上刻有古老的铭文。",
-    "月球绕地球一周约二十七天。",
-    "竹子是生长最快的植物之一。",
-    "长城的一部分建于明代。",
-    "火山灰使土壤变得肥沃。",
-    "候鸟秋天飞往南方过冬。",
-    "瓷器在高温的窑里烧成。",
-    "鲸鱼用肺呼吸，属于哺乳动物。",
-    "沙丘随着风慢慢移动。",
+BACKGROUND: tuple[str, ...] = tuple(
+    json.loads(Path(__file__).with_name("background.json").read_text("utf-8"))
 )
 _MIN_ROWS = 8
 _MAD_TO_DEVIATION = 1.4826  # converts a median absolute deviation into a standard deviation
