@@ -19,7 +19,6 @@ from memrecall.text.tokens import BREAK, analyze
 from memrecall.text.words import tag_words
 from memrecall.types import Role
 
-_SHARED = load_table("shared")
 _TABLES = {"en": load_table("en"), "zh": load_table("zh")}
 _KIN_FORMS = [
     (name, word) for table in _TABLES.values() for word, name in table.mapping("kin_names").items()

@@ -8,11 +8,7 @@ import numpy as np
 
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Floats, Mask, Rows, to_micros
-from memrecall.search.ranking.calibration import (
-    Noise,
-    QuerySupport,
-    significance_of,
-)
+from memrecall.search.ranking.calibration import Noise, QuerySupport, significance_of
 from memrecall.search.ranking.context import (
     ThreadScores,
     day_scores,
@@ -31,36 +27,14 @@ from memrecall.search.ranking.lexical import (
     query_terms,
 )
 from memrecall.search.ranking.people import find_speakers
-from memrecall.search.ranking.scores import (
-    HYBRID,
-    KEYWORD,
-    SEMANTIC,
-    RankingFeatures,
-    RankingWeights,
-    Standardizer,
-)
-from memrecall.search.ranking.selection import (
-    VisibleRows,
-)
-from memrecall.search.request import Mode, SearchRequest
+from memrecall.search.ranking.scores import RankingFeatures, Standardizer
+from memrecall.search.ranking.selection import VisibleRows
+from memrecall.search.request import SearchRequest
 from memrecall.text.language import FIRST_PERSON, is_question
 from memrecall.text.query import Query, positive_words
 from memrecall.text.times import find_times
 
-_WEIGHTS: dict[Mode, RankingWeights] = {"hybrid": HYBRID, "keyword": KEYWORD, "semantic": SEMANTIC}
-# The features that the parts of a score are the sums of.
-_SCORE_PARTS = (
-    ("lexical", "coverage", "exact"),
-    ("semantic", "wordless", "cosine"),
-    ("thread",),
-    ("reply", "day"),
-    ("time", "nearby"),
-    ("speaker", "voice", "group"),
-    ("length", "asks"),
-)
 _NO_NOISE = (0.0, 0.0)
-_CLAIM_PENALTY = np.float32(2.0)  # of what contradicts the user; a relevance of 0.5 becomes 0.12
-_SCORE_STEP = np.float32(0.001)
 # A remark shares words with many rows by chance: they count only if one row has enough of them.
 _REMARK_WORDS = (3, 7)  # up to how many words a query is none, from how many it is one
 _REMARK_COVERAGE = (0.2, 0.5)
