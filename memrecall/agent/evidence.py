@@ -12,13 +12,14 @@ from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.tools.search import source_keys
 from memrecall.errors import MemrecallError, WorkerFailed
 from memrecall.search import Hit
-from memrecall.store import KnowledgeEntry
+from memrecall.search.results import ScoreParts, make_hit
 from memrecall.text.times import find_times
 from memrecall.types import MemoryRecord, Message
 from memrecall.workers import in_process
 
 _NEIGHBORS = 1
 _TIME_COST = 10  # Times take this much longer to find than words.
+_NO_SCORES = {"score": 0.0, "why": ScoreParts(*[0.0] * len(ScoreParts.__slots__))}
 
 
 async def gather_evidence(
@@ -53,7 +54,7 @@ async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMe
         elif key in messages:
             evidence.append(await _from_message(state, messages[key]))
         elif key in entries:
-            evidence.append(_from_knowledge(state, entries[key]))
+            evidence.append(await _from_hit(state, make_hit(entries[key], _NO_SCORES)))
     return evidence
 
 
@@ -79,89 +80,57 @@ async def resolve_times(
     return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]
 
 
-async def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
-    return _recalled(
-        state,
-        hit.key,
-        kind=hit.kind,
-        memory_type=hit.memory_type,
-        summary=hit.summary,
-        content=hit.content,
-        speaker=hit.speaker,
-        role=hit.role,
-        ts=hit.ts,
-        session_id=hit.session_id,
-        times=await resolve_times(state, hit.content, hit.ts),
-        made_from=source_keys(hit.role, hit.metadata),
-        claimed_by=hit.origin if hit.conflicts_with else None,
-        conflicts_with=list(hit.conflicts_with),
-        truncated=hit.truncated,
-    )
+async def _from_hit(state: RecallState, hit: Hit, **context: Any) -> RecalledMemory:
+    """Return a hit as evidence, with what is known of it beside the hit."""
+    # Nobody said an entry of the knowledge base at its time.
+    has_times = hit.kind != "knowledge"
+    fields: dict[str, Any] = {
+        "kind": hit.kind,
+        "memory_type": hit.memory_type,
+        "summary": hit.summary,
+        "content": hit.content,
+        "speaker": hit.speaker,
+        "role": hit.role,
+        "ts": hit.ts,
+        "session_id": hit.session_id,
+        "times": await resolve_times(state, hit.content, hit.ts) if has_times else [],
+        "made_from": source_keys(hit.role, hit.metadata),
+        "claimed_by": hit.origin if hit.conflicts_with else None,
+        "conflicts_with": list(hit.conflicts_with),
+        "truncated": hit.truncated,
+    }
+    return _recalled(state, hit.key, **(fields | context))
 
 
 async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemory:
     sources = await state.library.store.timeline(state.scope).get_many(memory.source_message_ids)
-    return _recalled(
+    return await _from_hit(
         state,
-        memory.memory_key,
-        kind="memory",
-        memory_type=memory.memory_type,
-        summary=memory.summary,
-        content=memory.content,
+        make_hit(memory, _NO_SCORES),
         speaker=memory.speaker,
-        ts=memory.since,
-        session_id=memory.session_id,
         valid_to=memory.valid_to,
-        times=await resolve_times(state, memory.content, memory.since),
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
-        claimed_by=memory.provenance.claimed_by,
-        conflicts_with=list(memory.provenance.conflicts_with),
-        truncated=memory.truncated,
     )
 
 
 async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
     before, after = await find_neighbors(state, message, _NEIGHBORS)
-    return _recalled(
-        state,
-        message.message_id,
-        kind="message",
-        memory_type="message",
-        content=message.content,
-        speaker=message.speaker,
-        role=message.role.value,
-        ts=message.ts,
-        session_id=message.session_id,
-        times=await resolve_times(state, message.content, message.ts),
-        before=[_nearby(neighbor) for neighbor in before],
-        after=[_nearby(neighbor) for neighbor in after],
-        made_from=source_keys(message.role.value, message.metadata),
-    )
-
-
-def _from_knowledge(state: RecallState, entry: KnowledgeEntry) -> RecalledMemory:
-    return _recalled(
-        state,
-        entry.knowledge_key,
-        kind="knowledge",
-        memory_type="knowledge",
-        summary=entry.summary,
-        content=entry.content,
-        ts=entry.updated_at,
+    hit = make_hit(message, _NO_SCORES)
+    return await _from_hit(
+        state, hit, before=list(map(_nearby, before)), after=list(map(_nearby, after))
     )
 
 
 def _recalled(state: RecallState, key: str, **fields: Any) -> RecalledMemory:
     """Return a piece of evidence with the score and probability of the searches that found it."""
     hit, probability = state.hits.get(key), state.probabilities.get(key)
-    defaults = {"summary": "", "speaker": None, "role": None, "session_id": None}
     found = {
         "relevance_score": hit and hit.score,
         "probability": probability,
         "certainty": Certainty.from_probability(probability),
         "why": hit and hit.why.as_dict(),
     }
-    return RecalledMemory(memory_key=key, **(defaults | found | fields))
+    return RecalledMemory(memory_key=key, **(found | fields))
 
 
 def _nearby(message: Message) -> Nearby:
