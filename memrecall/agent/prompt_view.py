@@ -142,8 +142,7 @@ def write_block(
     The block says which message it is for: the one after it, before it (`place="after"`), or, in
     the result of a tool or of another agent, the request (`place="apart"`).
     """
-    language: Language = "zh" if result.language == "zh" else "en"
-    handoff = result.handoff
+    language, handoff = result.language, result.handoff
     ending: list[str] = []
     if result.withheld:
         ending.append(say(language, "matches_withheld", count=result.withheld))
@@ -167,7 +166,7 @@ def write_evidence(
     after: Sequence[str] = (),
 ) -> str:
     """Return a block of the recalled memories, with lines before and after them."""
-    language: Language = "zh" if result.language == "zh" else "en"
+    language = result.language
     request = say(language, f"block_{place}")
     opening = say(language, "block_open", request=request, confidence=result.confidence)
     free = characters - len(wrap_block([opening, *before, *after]))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import (
     BaseModel,
@@ -18,9 +18,6 @@ from memrecall.agent.phrases import say, say_codes
 from memrecall.agent.trace import Trace
 from memrecall.search.request import Kind
 from memrecall.types import Language
-
-if TYPE_CHECKING:  # a search of a running recall; this module knows finished ones
-    from memrecall.agent.state import SearchRecord
 
 _MAX_WORDS = 1_000  # characters
 _SURE = 0.7  # the lowest probability of what is sure
@@ -141,19 +138,18 @@ class RecalledMemory(_FrozenModel):
         unknown = self.kind if self.kind == "knowledge" else ""  # of the agent, said by nobody
         return self.speaker or self.role or (sources.pop() if len(sources) == 1 else unknown)
 
-    def describe_certainty(self, language: str) -> dict[str, str]:
+    def describe_certainty(self, language: Language) -> dict[str, str]:
         """Return the field that tells a model of a possible memory; none for sure ones."""
         if self.certainty is Certainty.SURE:
             return {}
-        return {"certainty": say("zh" if language == "zh" else "en", "possibly")}
+        return {"certainty": say(language, "possibly")}
 
-    def describe_conflict(self, language: str) -> dict[str, str]:
+    def describe_conflict(self, language: Language) -> dict[str, str]:
         """Return the fields that tell a model of an unconfirmed claim; none for other memories."""
         if self.claimed_by is None:
             return {}
         keys = ", ".join(self.conflicts_with)
-        spoken: Language = "zh" if language == "zh" else "en"
-        claim = say(spoken, "claimed_by", origin=say_codes(spoken, self.claimed_by))
+        claim = say(language, "claimed_by", origin=say_codes(language, self.claimed_by))
         return {"unconfirmed": claim, "conflicts_with": keys}
 
 
@@ -164,12 +160,11 @@ class QueryTried(_FrozenModel):
     total_found: int
     returned: int
     new_keys: int
-    keys: list[str]
+    keys: list[str]  # best first
+    call: int = Field(default=0, exclude=True)  # its number among the calls of a running recall
 
 
-def words_about(
-    key: str, searches: "Iterable[QueryTried | SearchRecord]", request: str
-) -> list[str]:
+def words_about(key: str, searches: Iterable[QueryTried], request: str) -> list[str]:
     """Return what a key was recalled for: the last query that found it, else the request.
 
     The part that is shown of a long content is centred on it.
@@ -194,7 +189,7 @@ class RecallResult(_FrozenModel):
     windows: list[int]
     usage: dict[str, int | float]
     model: str
-    language: str
+    language: Language
     now: datetime
     times: list[ResolvedTime] = []
     queries: list[QueryTried] = []

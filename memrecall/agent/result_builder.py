@@ -7,13 +7,12 @@ from typing import Any
 from memrecall.agent.evidence import gather_evidence, resolve_times
 from memrecall.agent.loop import Finish, LoopContext, Stop
 from memrecall.agent.result import (
-    QueryTried,
     RecalledMemory,
     RecallHandoff,
     RecallResult,
     StopReason,
 )
-from memrecall.agent.state import UNKNOWN_USER, RecallState, SearchRecord
+from memrecall.agent.state import UNKNOWN_USER, RecallState
 from memrecall.agent.tools.control import write_handoff_message
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.trace_events import HandoffEvent, StopEvent
@@ -31,7 +30,6 @@ _log = logging.getLogger(__name__)
 
 _UNJUDGED_WEIGHT = 0.5  # of a score that no model has judged
 _QUOTE_CHARACTERS = 160
-_NEIGHBORS = 1
 _MAX_STORED_EVENTS = 100
 _MAX_STORED_CONTENT = 2_000
 _MAX_ANALYZED = 20_000
@@ -87,7 +85,6 @@ async def build_result(
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
     request = state.conversation.request.text
-    queries = [_query_tried(each) for each in (*state.earlier_searches, *state.searches)]
     result = RecallResult(
         handoff=handoff,
         memories=memories,
@@ -103,7 +100,7 @@ async def build_result(
         language=state.language,
         now=state.now,
         times=await resolve_times(state, request, state.now, past=True),
-        queries=queries,
+        queries=[*state.earlier_searches, *state.searches],
         missing=await _find_missing(request, memories),
         keys_seen=list(state.earlier_keys | state.seen_keys),
         keys_dropped=list(state.dropped_keys),
@@ -189,16 +186,6 @@ def _explain_stop(state: RecallState, stop: Stop) -> str:
         return state.say("end_unsearched", reason=cause)
     phrase = "end_failed" if _has_failed(state, stop) else "end_nothing"
     return state.say(phrase, reason=stop.problem or cause)
-
-
-def _query_tried(search: SearchRecord) -> QueryTried:
-    return QueryTried(
-        arguments=search.arguments,
-        total_found=search.total_found,
-        returned=len(search.keys),
-        new_keys=search.new_keys,
-        keys=list(search.keys),
-    )
 
 
 def _make_handoff(

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel
 
 from memrecall.agent.conversation import LARGEST_WINDOW, Conversation
 from memrecall.agent.phrases import say, say_codes
+from memrecall.agent.result import QueryTried
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import (
     MAX_KEYWORDS,
@@ -37,17 +38,6 @@ MAX_CONSECUTIVE_SEARCHES = 3
 _WINDOW_CHARACTERS, SHORTEST_MESSAGE, _LONGEST_MESSAGE = 12_000, 120, 2_000
 _LARGEST_EXPANSION = 500  # characters of an expanded query
 UNKNOWN_USER = UserVersion("", 0, 1, "UTC")
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRecord:
-    """A search of the recall: its arguments and results."""
-
-    call: int
-    arguments: dict[str, Any]
-    total_found: int
-    keys: tuple[str, ...]  # best first
-    new_keys: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +128,10 @@ class RecallState(ToolContext):
     # By key, in the first search that returned it: narrower searches score the same row higher.
     probabilities: dict[str, float | None] = field(default_factory=dict)
     seen_keys: dict[str, None] = field(default_factory=dict)  # in order
-    searches: list[SearchRecord] = field(default_factory=list)
+    searches: list[QueryTried] = field(default_factory=list)
     # What a model saw and searched before the rules took over.
     earlier_keys: dict[str, None] = field(default_factory=dict)
-    earlier_searches: list[SearchRecord] = field(default_factory=list)
+    earlier_searches: list[QueryTried] = field(default_factory=list)
     consecutive_searches: int = 0
     calls: int = 0
     withheld: int = 0

@@ -339,10 +339,9 @@ def _query_result(result: RecallResult) -> MemoryQueryResult:
     """Return the memories; if none may be shown, a note that some are withheld."""
     contents = [_content(memory, result.withheld) for memory in result.memories]
     if result.withheld and not contents:
-        language: Language = "zh" if result.language == "zh" else "en"
         contents = [
             MemoryContent(
-                content=say(language, "matches_withheld", count=result.withheld),
+                content=say(result.language, "matches_withheld", count=result.withheld),
                 mime_type=MemoryMimeType.TEXT,
                 metadata={"kind": "withheld", "withheld": result.withheld},
             )

@@ -154,9 +154,7 @@ def write_parent_message(result: RecallResult, characters: int) -> str:
 
     Each section has a share of the size; the evidence gets what the sections leave.
     """
-    language: Language = "zh" if result.language == "zh" else "en"
-    share = characters // 16
-    handoff = result.handoff
+    language, handoff, share = result.language, result.handoff, characters // 16
     short = handoff.model_copy(
         update={
             "search_summary": truncate_text(handoff.search_summary, 4 * share),

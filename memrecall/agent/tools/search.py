@@ -8,7 +8,8 @@ from functools import partial
 
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.offline.request import repeats_request
-from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, SearchRecord
+from memrecall.agent.result import QueryTried
+from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
 from memrecall.agent.tools.context import MAX_QUERY
 from memrecall.agent.tools.keywords import expand_query
 from memrecall.agent.tools.models import (
@@ -315,10 +316,16 @@ def _answer(
     state.withheld = max(state.withheld, page.withheld)
     if page.degraded is not None:
         state.degraded[page.message] = None
-    fields = arguments.model_dump(exclude_none=True)
-    keys = tuple(hit.key for hit in hits)
     total_found = page.total_found + len(knowledge)
-    state.searches.append(SearchRecord(state.calls, fields, total_found, keys, new_keys))
+    search = QueryTried(
+        arguments=arguments.model_dump(exclude_none=True),
+        total_found=total_found,
+        returned=len(hits),
+        new_keys=new_keys,
+        keys=[hit.key for hit in hits],
+        call=state.calls,
+    )
+    state.searches.append(search)
     notes = [page.describe(withheld=False) if not hits else ""]
     if relaxed:
         notes.append(state.say("relaxed", filters=", ".join(relaxed)))
