@@ -12,14 +12,13 @@ from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.tools.search import source_keys
 from memrecall.errors import MemrecallError, WorkerFailed
 from memrecall.search import Hit
-from memrecall.search.results import ScoreParts, make_hit
+from memrecall.search.results import NO_SCORES, make_hit
 from memrecall.text.times import find_times
 from memrecall.types import MemoryRecord, Message
 from memrecall.workers import in_process
 
 _NEIGHBORS = 1
 _TIME_COST = 10  # Times take this much longer to find than words.
-_NO_SCORES = {"score": 0.0, "why": ScoreParts(*[0.0] * len(ScoreParts.__slots__))}
 
 
 async def gather_evidence(
@@ -54,7 +53,7 @@ async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMe
         elif key in messages:
             evidence.append(await _from_message(state, messages[key]))
         elif key in entries:
-            evidence.append(await _from_hit(state, make_hit(entries[key], _NO_SCORES)))
+            evidence.append(await _from_hit(state, make_hit(entries[key], NO_SCORES)))
     return evidence
 
 
@@ -106,7 +105,7 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
     sources = await state.library.store.timeline(state.scope).get_many(memory.source_message_ids)
     return await _from_hit(
         state,
-        make_hit(memory, _NO_SCORES),
+        make_hit(memory, NO_SCORES),
         speaker=memory.speaker,
         valid_to=memory.valid_to,
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
@@ -115,7 +114,7 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
 
 async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
     before, after = await find_neighbors(state, message, _NEIGHBORS)
-    hit = make_hit(message, _NO_SCORES)
+    hit = make_hit(message, NO_SCORES)
     return await _from_hit(
         state, hit, before=list(map(_nearby, before)), after=list(map(_nearby, after))
     )

@@ -1,7 +1,7 @@
 """Search results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -65,6 +65,10 @@ class Hit:
     conflicts_with: tuple[str, ...] = ()  # of an unconfirmed claim: what the user said instead
     truncated: bool = False  # a memory whose content was too long: only its beginning is stored
     sources: tuple[str, ...] = ()  # messages that state a memory
+
+
+# Of a row that was read without a search.
+NO_SCORES: dict[str, Any] = {"score": 0.0, "why": ScoreParts(*[0.0] * len(fields(ScoreParts)))}
 
 
 def stated_by(memory: MemoryRecord) -> tuple[str, ...]:

@@ -104,7 +104,6 @@ class Candidate:
     role: str = ""
     created_at: str = ""
     kind: str = "message"
-    memory_type: str = ""
     valid_to: str = ""
     replaces: frozenset[str] = frozenset()  # earlier statements that it changes
     source_keys: frozenset[str] = frozenset()  # what an assistant's answer was made from
@@ -204,7 +203,6 @@ def _candidate(item: MemorySearchResultItem, rank: int) -> Candidate:
         role=item.role or "",
         created_at=item.created_at,
         kind=item.kind,
-        memory_type=item.memory_type or "",
         valid_to=item.valid_to or "",
         replaces=frozenset(item.replaces),
         source_keys=frozenset(item.made_from),

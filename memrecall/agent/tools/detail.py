@@ -26,6 +26,8 @@ from memrecall.agent.tools.search import preview_content
 from memrecall.errors import NotFound
 from memrecall.search import SearchRequest
 from memrecall.search.request import Kind
+from memrecall.search.results import NO_SCORES, UserRow, make_hit
+from memrecall.store import KnowledgeEntry
 from memrecall.text.snippets import find_center
 from memrecall.text_length import center_start, truncate_around
 from memrecall.types import MemoryRecord, Message, format_time
@@ -112,33 +114,17 @@ async def _read_knowledge(state: RecallState, key: str) -> GetMemoryDetailOutput
         return None
     for entry in await state.knowledge.get_many([key]):
         if state.is_visible(entry.updated_at):
-            return GetMemoryDetailOutput(
-                success=True,
-                kind="knowledge",
-                memory_key=entry.knowledge_key,
-                summary=entry.summary,
-                content=entry.content,
-                memory_type="knowledge",
-                created_at=state.format_local(entry.updated_at),
-                metadata=entry.metadata,
-                message=state.say("from_knowledge"),
-            )
+            return _detail(state, entry, message=state.say("from_knowledge"))
     return None
 
 
 async def _memory_detail(state: RecallState, memory: MemoryRecord) -> GetMemoryDetailOutput:
     timeline = state.library.store.timeline(state.scope)
     sources = await timeline.get_many(memory.source_message_ids)
-    return GetMemoryDetailOutput(
-        success=True,
-        kind="memory",
-        memory_key=memory.memory_key,
-        summary=memory.summary,
-        content=memory.content,
-        memory_type=memory.memory_type,
-        created_at=state.format_local(memory.since),
+    return _detail(
+        state,
+        memory,
         valid_to=memory.valid_to and state.format_local(memory.valid_to),
-        metadata=memory.metadata,
         claimed_by=memory.provenance.claimed_by,
         conflicts_with=list(memory.provenance.conflicts_with),
         message=state.say("stored_cut") if memory.truncated else None,
@@ -152,18 +138,24 @@ async def _memory_detail(state: RecallState, memory: MemoryRecord) -> GetMemoryD
 
 async def _message_detail(state: RecallState, message: Message) -> GetMemoryDetailOutput:
     before, after = await find_neighbors(state, message, _NEIGHBORS)
-    return GetMemoryDetailOutput(
-        success=True,
-        kind="message",
-        memory_key=message.message_id,
-        content=message.content,
-        memory_type="message",
-        created_at=state.format_local(message.ts),
-        metadata=message.metadata,
-        speaker=message.speaker,
-        role=message.role.value,
+    return _detail(
+        state,
+        message,
+        summary=None,
         before=[_nearby(state, neighbor) for neighbor in before],
         after=[_nearby(state, neighbor) for neighbor in after],
+    )
+
+
+def _detail(
+    state: RecallState, row: UserRow | KnowledgeEntry, **context: Any
+) -> GetMemoryDetailOutput:
+    hit = make_hit(row, NO_SCORES)
+    names = ("kind", "summary", "content", "memory_type", "metadata", "speaker", "role")
+    fields = {name: getattr(hit, name) for name in names}
+    time = state.format_local(hit.ts)
+    return GetMemoryDetailOutput(
+        success=True, memory_key=hit.key, created_at=time, **(fields | context)
     )
 
 
