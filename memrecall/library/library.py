@@ -88,10 +88,8 @@ class Library:
             caches = Path(settings.cache_dir)
             folder = SnapshotFolder.of_database(store.facts.database_id, store.file, caches)
         budget = settings.index_memory_mb * 1024 * 1024
-        self._external: ExternalVectors | None = None
-        if self._vector_db is not None and model is not None:
-            self._external = ExternalVectors(self._vector_db, store, model)
-        self.cache = IndexCache(model, folder, budget, self._external)
+        external = ExternalVectors(vector_db, store, model) if vector_db and model else None
+        self.cache = IndexCache(model, folder, budget, external)
         query_map = load_query_map(model) if model else None
         self.engine = SearchEngine(store, embedder, self.cache, query_map)
         self.message_search = MessageSearch(store, self.cache)
@@ -139,8 +137,8 @@ class Library:
         if self.embedder is not None:
             await self.embedder.close()
         await self.graphs.close()
-        if self._external is not None:
-            await self._external.close()
+        if self._vector_db is not None:
+            await self._vector_db.close()
         await self.store.close()
 
     async def __aenter__(self) -> "Library":
@@ -352,9 +350,9 @@ class Library:
             removal = await work
         self.caches.clear()
         self.cache.forget_snapshot(scope.user_id)
-        if self._external is not None:
-            keys = {"memory": removal.memories, "message": removal.messages}
-            await self._external.forget_rows(scope.user_id, keys)
+        keys = {"memory": removal.memories, "message": removal.messages}
+        if self._vector_db is not None and any(keys.values()):
+            await self._vector_db.forget_rows(scope.user_id, keys)
         return removal
 
     async def scan(self, progress: Progress = None, *, apply: bool = False) -> dict[str, Any]:
@@ -372,5 +370,5 @@ class Library:
         self.caches.clear()
         self.cache.forget(user_id)
         self.vectors.forget(user_id)
-        if self._external is not None:
-            await self._external.forget(user_id)
+        if self._vector_db is not None:
+            await self._vector_db.forget(user_id)

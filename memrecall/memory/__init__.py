@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from memrecall.importers.importer import Importer, ImportReport
-from memrecall.importers.plan import BadLine, ImportPlan, Survey, make_plan
-from memrecall.importers.records import ReadOptions
+from memrecall.importers.plan import make_plan
 from memrecall.importers.source import open_source
 from memrecall.lazy import lazy_exports
 from memrecall.library.library import Library
@@ -20,21 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncMemory",
-    "BadLine",
     "CrossEncoderReranker",
     "EndpointReranker",
-    "ImportPlan",
     "ImportReport",
     "Importer",
     "Library",
     "LongTermMemory",
     "Memory",
     "Policy",
-    "ReadOptions",
     "Reindexer",
     "Reranker",
     "ShortTermMemory",
-    "Survey",
     "client_of",
     "make_plan",
     "open_source",

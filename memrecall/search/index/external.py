@@ -86,19 +86,6 @@ class ExternalVectors:
             numbers, products = await self._db.products(user_id, query)
             columns.vectors.products = _by_row(columns, numbers, products)
 
-    async def forget(self, user_id: str) -> None:
-        """Delete everything of a user there."""
-        await self._db.forget(user_id)
-
-    async def forget_rows(self, user_id: str, keys: Mapping[str, Sequence[str]]) -> None:
-        """Delete the vectors of erased rows, by kind."""
-        if any(keys.values()):
-            await self._db.forget_rows(user_id, keys)
-
-    async def close(self) -> None:
-        """Close the vector database."""
-        await self._db.close()
-
 
 def _by_row(columns: Columns, numbers: Rows, products: Floats) -> Floats:
     """Return products by row; a vector is identified by the change that created it."""

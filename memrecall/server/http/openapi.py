@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from html import escape
 from importlib import resources
 from types import UnionType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from memrecall.server.errors import STATUS
 from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, JsonResponse
 from memrecall.store import WriteProblem
 
@@ -58,17 +59,7 @@ class ReadinessReport(BaseModel):
 class ErrorDetail(BaseModel):
     """What went wrong."""
 
-    code: Literal[
-        "INVALID_ARGUMENT",
-        "UNAUTHENTICATED",
-        "PERMISSION_DENIED",
-        "NOT_FOUND",
-        "CONFLICT",
-        "RESOURCE_EXHAUSTED",
-        "UNAVAILABLE",
-        "DEADLINE_EXCEEDED",
-        "INTERNAL",
-    ]
+    code: Annotated[str, Field(json_schema_extra={"enum": list(STATUS)})]
     message: str
     details: dict[str, Any]
 
