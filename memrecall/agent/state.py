@@ -61,15 +61,13 @@ def _bound_keywords(items: list[KeywordExtractionItem]) -> list[KeywordExtractio
     return [item for item in items if item.keyword][:MAX_KEYWORDS]
 
 
-def _bound_query(query: str | None) -> str | None:
-    return query and query[:_LARGEST_EXPANSION]
-
-
 class KeywordReply(BaseModel):
     """The answer of a model to the prompt `keywords`, bounded: it becomes part of searches."""
 
     keywords: Annotated[list[KeywordExtractionItem], AfterValidator(_bound_keywords)]
-    expanded_query: Annotated[str | None, AfterValidator(_bound_query)] = None
+    expanded_query: Annotated[
+        str | None, AfterValidator(lambda query: query and query[:_LARGEST_EXPANSION])
+    ] = None
 
 
 KeywordModel = Callable[[ExtractKeywordsInput], Awaitable[Structured[KeywordReply]]]

@@ -172,7 +172,7 @@ class Memory:
         self._thread = LoopThread()
         self._owner: Memory | None = None
         # Must not refer to self, which would otherwise live until the program ends.
-        self._finish = weakref.finalize(self, _close, self._inner, self._thread)
+        self._finish = weakref.finalize(self, self._thread.stop, self._inner.close)
         self._finish.atexit = False
         _exit_hooks.add(self._finish)
 
@@ -296,7 +296,3 @@ class Memory:
     checkpoint = _blocking(AsyncMemory.checkpoint)
     restore = _blocking(AsyncMemory.restore)
     end_session = _blocking(AsyncMemory.end_session)
-
-
-def _close(inner: AsyncMemory, thread: LoopThread) -> None:
-    thread.stop(inner.close)

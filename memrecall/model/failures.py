@@ -94,14 +94,12 @@ _WEAKER: dict[str, dict[str, Any]] = {
     FORCED_CHOICE: {"tool_choice": "auto"},
     "response_format=json_schema": {"response_format": {"type": "json_object"}},
 }
-# How servers name an option in other words than its name.
-_WORDINGS = {
-    "tool_choice": re.compile(
-        r"tool.?choice|forc(ed|ing) (a |the )?(function|tool)|(function|tool)s?.{0,20} forced"
-        r"|强制.{0,6}(工具|函数)",
-        re.IGNORECASE,
-    )
-}
+# How servers name a forced tool choice in other words.
+_FORCED_TOOL = re.compile(
+    r"tool.?choice|forc(ed|ing) (a |the )?(function|tool)|(function|tool)s?.{0,20} forced"
+    r"|强制.{0,6}(工具|函数)",
+    re.IGNORECASE,
+)
 
 
 class AcceptedOptions:
@@ -125,7 +123,8 @@ class AcceptedOptions:
         options = [name for name in body if name not in _REQUIRED]
         # Boundaries of ASCII words: Chinese messages have no spaces.
         names = [name for name in options if re.search(rf"(?a:\b{re.escape(name)}\b)", message)]
-        names = names or [name for name in _WORDINGS if name in options and _says(name, message)]
+        if not names and "tool_choice" in options and _FORCED_TOOL.search(message):
+            names = ["tool_choice"]
         if _STRICT in message and _without_strict(body) != body:
             self.refused.add(_STRICT)
         elif names:
@@ -134,10 +133,6 @@ class AcceptedOptions:
         else:
             return False
         return True
-
-
-def _says(name: str, message: str) -> bool:
-    return _WORDINGS[name].search(message) is not None
 
 
 def _option_label(option: Mapping[str, Any]) -> str:

@@ -208,7 +208,8 @@ class _Parser:
         return query
 
     def _take(self, symbol: str) -> bool:
-        matches = _is_sign(self._tokens[self._at], symbol)
+        token = self._tokens[self._at]
+        matches = isinstance(token, _Sign) and token.symbol == symbol
         self._at += matches
         return matches
 
@@ -229,10 +230,6 @@ class _Parser:
 
 def _unclosed(opening: _Sign) -> QuerySyntaxError:
     return QuerySyntaxError("the parenthesis ( is never closed", opening.position)
-
-
-def _is_sign(token: Query | _Sign, symbol: str) -> bool:
-    return isinstance(token, _Sign) and token.symbol == symbol
 
 
 def _join(kind: type[QueryAnd] | type[QueryOr], parts: list[Query]) -> Query:

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class SnapshotFolder:
         temporary = target.with_suffix(f".{os.getpid()}.tmp")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(temporary, "wb", opener=_open_private) as file:
+            with open(temporary, "wb", opener=partial(os.open, mode=0o600)) as file:
                 np.savez(file, **_to_arrays(columns, self._identity(user_id, model)))
             temporary.replace(target)
         except OSError:
@@ -82,10 +83,6 @@ class SnapshotFolder:
 
     def _identity(self, user_id: str, model: str | None) -> list[object]:
         return [FORMAT, TEXT_VERSION, self.database_id, user_id, model]
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _to_arrays(columns: Columns, identity: list[object]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -90,16 +91,13 @@ class Readiness:
             self._outcomes[name] = (True, self._clock() + check.seconds)
 
 
-async def _ask_worker() -> None:
-    await in_process(SMALL_TEXT + 1, int)
-
-
 def _library_checks(library: Library) -> dict[str, Check]:
     async def ask_database() -> None:
         await library.store.database.probe()
         await library.store.keys.exist()
 
-    checks = {"database": Check(ask_database), "workers": Check(_ask_worker)}
+    ask_worker = partial(in_process, SMALL_TEXT + 1, int)
+    checks = {"database": Check(ask_database), "workers": Check(ask_worker)}
     embedder = library.embedder
     if embedder is not None:  # a remote one costs money, so it is not asked every second
         checks["embedder"] = Check(lambda: embedder.embed([_READY_TEXT]), seconds=30.0)

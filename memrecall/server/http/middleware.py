@@ -182,7 +182,8 @@ class RequestMiddleware:
             if span.trace_id is not None:
                 observed.log_fields["trace_id"] = span.trace_id
             try:
-                await self._serve(observed, scope)
+                with bounded_by(RequestDeadline(math.inf)):  # It counts changes.
+                    await self._serve(observed, scope)
             finally:
                 self._report(observed, span, scope)
 
@@ -200,10 +201,6 @@ class RequestMiddleware:
         span.answer(method, route or "", status)
 
     async def _serve(self, observed: ObservedRequest, scope: Scope) -> None:
-        with bounded_by(RequestDeadline(math.inf)):  # It counts changes.
-            await self._serve_counted(observed, scope)
-
-    async def _serve_counted(self, observed: ObservedRequest, scope: Scope) -> None:
         problem = None
         try:
             self._admit(scope)

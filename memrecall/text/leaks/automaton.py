@@ -198,7 +198,8 @@ class AutomatonState(dict[str, "AutomatonState[T]"], Generic[T]):
     @property
     def characters(self) -> set[str]:
         """The characters that are expected here; all others behave like `OTHER`."""
-        return self._automaton.expected_characters(self._nodes)
+        named = self._automaton.transitions
+        return set().union(*(members for node in self._nodes for members, *_ in named[node]))
 
 
 @dataclass(slots=True)
@@ -253,10 +254,6 @@ class Automaton(Generic[T]):
             if (char in members) != negated
         )
         return self._state(self._epsilon_closure(targets))
-
-    def expected_characters(self, nodes: frozenset[int]) -> set[str]:
-        """Return the characters that the transitions of some nodes name."""
-        return set().union(*(members for node in nodes for members, *_ in self.transitions[node]))
 
     def first_pattern(self, nodes: frozenset[int], patterns: Mapping[int, int]) -> T | None:
         """Return the tag of the first pattern that the nodes belong to, if any."""
