@@ -179,12 +179,19 @@ class Owners:
 
         On a full disk that has no space for this as one transaction, rows are removed in parts.
         """
+        counts: Counter[str] = Counter()
         async with self._database.erasing():
-            try:
-                return await self._erase(user_id, None)
-            except StorageFull:
-                counts = await self._erase_in_parts(user_id)
-                rest = await self._erase(user_id, None)
+            while True:
+                try:
+                    rest = await self._erase(user_id, None)
+                except StorageFull:
+                    # Again if another process has written vectors meanwhile.
+                    part = await self._erase_in_parts(user_id)
+                    if not part.total():
+                        raise
+                    counts += part
+                else:
+                    break
         return ErasureReport(**{name: n + counts[name] for name, n in rest.as_dict().items()})
 
     async def _erase_in_parts(self, user_id: str) -> Counter[str]:

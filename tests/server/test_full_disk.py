@@ -1,5 +1,7 @@
 """A service whose SQLite database is on a full disk: a small file system of its own."""
 
+import asyncio
+import contextvars
 import os
 import shutil
 import subprocess
@@ -86,3 +88,23 @@ async def test_only_an_erasure_that_changed_nothing_raises_storage_full(
             await erase("m0")
         assert (await store.changes(ANN).delete_message("m1")).messages == ("m1",)
         assert await ids(store.timeline(ANN)) == []
+
+
+async def test_what_an_erasure_frees_on_a_full_disk_is_not_filled_by_others(tmp_path: Path) -> None:
+    async with await Store.open(str(tmp_path / "a.db")) as store:
+        failures = [StorageFull("no space is left")]
+
+        async def erase(_: object) -> None:
+            if failures:
+                raise failures.pop()
+
+        def add(name: str) -> asyncio.Task[Any]:
+            writing = store.timeline(ANN).add(numbered_messages(name, 1))
+            return asyncio.create_task(writing, context=contextvars.Context())
+
+        async with store.database.erasing():
+            await store.database.transact(erase)
+            with pytest.raises(StorageFull, match="for an erasure"):
+                await add("during")
+        await add("after")
+        assert await ids(store.timeline(ANN)) == ["after0"]

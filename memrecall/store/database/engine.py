@@ -78,7 +78,6 @@ class Database:
         self.file = self.dialect.get_file(url)
         self._guard = None if self.file is None else FileGuard(self.file)
         self._reserve = None if self.file is None else SpaceReserve(self.file)
-        self._keeps_reserve = False
         self._writes = WriteState(self.file)
         self._server_problem: WriteProblem | None = None
         errors = self.dialect.get_driver_errors()
@@ -140,7 +139,7 @@ class Database:
     async def make_reserve(self) -> None:
         """Reserve space beside a SQLite file for erasures on a full disk."""
         if self._reserve is not None and not self.is_read_only:
-            self._keeps_reserve = True
+            self._reserve.is_kept = True
             await in_thread(self._reserve.make)
 
     @asynccontextmanager
@@ -162,8 +161,7 @@ class Database:
             raise StorageError(message, hint="Free some space and erase again") from error
         finally:
             ERASURE.reset(token)
-            has_space = not self._keeps_reserve or await in_thread(self._reserve.make)
-            if not has_space:
+            if not await in_thread(self._reserve.take_from, erasure):
                 self._writes.record_failure(StorageFull(f"{self.location}: no space is left"))
 
     @property
@@ -269,22 +267,19 @@ class Database:
     async def _transact_in_file(self, direct: Engine, work: _Work[_Result]) -> _Result:
         erasure = ERASURE.get()
         async with only_writer(self._write_lock, self.location):
+            if erasure is None and self._reserve is not None:
+                self._reserve.require_unused()
             try:
                 result: _Result = await in_thread(self._transact_inline, direct, work)
             except StorageFull:
-                if erasure is None:
+                if erasure is None or self._reserve is None:
                     raise
-                await self._use_reserve()
+                await in_thread(self._reserve.give_to, erasure)
+                await self.truncate_log()  # Its space is needed, too; it is then written anew.
                 result = await in_thread(self._transact_inline, direct, work)
         if erasure is not None:
             erasure.has_committed = True
         return result
-
-    async def _use_reserve(self) -> None:
-        """Release the reserve, and give the space of the log back, which is then written anew."""
-        if self._reserve is not None:
-            await in_thread(self._reserve.release)
-        await self.truncate_log()
 
     async def _transact_on_server(
         self, work: _Work[_Result], is_long: bool, retry: bool

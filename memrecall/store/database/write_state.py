@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from memrecall.errors import StorageError, StorageFull, StorageReadOnly
+from memrecall.store.database.dialect import SPACE_HINT
 
 _LOW_SPACE = 1024 * 1024  # bytes; with less, small writes may succeed where others fail
 WriteProblem = Literal[
@@ -75,11 +76,22 @@ def _is_full(file: Path) -> bool:
         return False
 
 
+@dataclass(slots=True)
+class Erasure:
+    """The transactions that erase something together."""
+
+    has_committed: bool = False
+    uses_reserve: bool = False
+
+
 class SpaceReserve:
     """A file beside a SQLite database, which is deleted when an erasure finds a full disk."""
 
     def __init__(self, file: Path) -> None:
+        self._file = file
         self._path = file.with_name(file.name + "-reserve")
+        self._erasures = 0  # that use the space
+        self.is_kept = False
 
     def make(self) -> bool:
         """Make the file unless it exists; return False if there is no space for it."""
@@ -97,12 +109,22 @@ class SpaceReserve:
         """Give the space back to the disk."""
         self._path.unlink(missing_ok=True)
 
+    def give_to(self, erasure: Erasure) -> None:
+        """Release the space; until the erasure ends, vectors that follow must not fill it."""
+        self._erasures += not erasure.uses_reserve
+        erasure.uses_reserve = True
+        self.release()
 
-@dataclass(slots=True)
-class Erasure:
-    """The transactions that erase something together."""
+    def take_from(self, erasure: Erasure) -> bool:
+        """Make the file again after an erasure; return False if there is no space for it."""
+        self._erasures -= erasure.uses_reserve
+        return not self.is_kept or self.make()
 
-    has_committed: bool = False
+    def require_unused(self) -> None:
+        """Raise StorageFull while an erasure uses the space."""
+        if self._erasures:
+            message = f"{self._file}: what is left of the disk is for an erasure"
+            raise StorageFull(message, hint=SPACE_HINT)
 
 
 ERASURE: ContextVar[Erasure | None] = ContextVar("memrecall_erasure", default=None)
