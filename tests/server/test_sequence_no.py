@@ -14,6 +14,7 @@ async def test_every_way_to_read_messages_has_their_sequence_number(service: Htt
     for minute, session in ((3, "s"), (2, "s"), (1, "t"), (0, "s")):
         message = make_message(minute, f"tea at {minute}", session_id=session)
         await write_messages(client, "ann", message)
+    await service.library.vectors.settle()
     expected = {"m003": 1, "m002": 2, "m001": 1, "m000": 3}
 
     pages = {
