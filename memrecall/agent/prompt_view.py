@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from memrecall.agent.phrases import say, say_codes
-from memrecall.agent.result import Certainty, RecalledMemory, RecallResult
+from memrecall.agent.result import Certainty, RecalledMemory, RecallResult, joint_probability
 from memrecall.agent.state import SHORTEST_MESSAGE, RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.budget import Budget, Limit
@@ -180,8 +180,12 @@ def write_relevant_block(
 
     Where a client puts it, before or after the message, is not known.
     """
-    memories = [m for m in result.memories if not only_sure or m.certainty is Certainty.SURE]
-    if not memories or result.confidence < min_confidence:
+    memories, confidence = result.memories, result.confidence
+    if only_sure:
+        memories = result.sure_memories()
+        if result.certainty is not Certainty.SURE:
+            confidence = joint_probability(memories)
+    if not memories or confidence < min_confidence:
         return ""
     if len(memories) == len(result.memories):
         return write_block(result, characters, place="apart")

@@ -173,6 +173,11 @@ def words_about(key: str, searches: Iterable[QueryTried], request: str) -> list[
     return [str((queries or [request])[-1])[:_MAX_WORDS]]
 
 
+def joint_probability(memories: list[RecalledMemory]) -> float:
+    """Return how likely it is that one of the items is what was meant."""
+    return min(1.0, sum(memory.probability or 0.0 for memory in memories))
+
+
 class RecallResult(_FrozenModel):
     """One recall: the handoff, its evidence, and the trace."""
 
@@ -219,6 +224,21 @@ class RecallResult(_FrozenModel):
         if self.certainty is Certainty.SURE:
             self.memories[0] = self.memories[0].model_copy(update={"certainty": Certainty.SURE})
         return self
+
+    def sure_memories(self) -> list[RecalledMemory]:
+        """Return the items that are sure; if none is, those of one session that are so together.
+
+        One of them is meant, so their probabilities add up: nobody has to tell the question of a
+        decision from its answer to be sure where it was taken.
+        """
+        if sure := [memory for memory in self.memories if memory.certainty is Certainty.SURE]:
+            return sure
+        sessions: dict[str | None, list[RecalledMemory]] = {}
+        for memory in self.memories:
+            sessions.setdefault(memory.session_id, []).append(memory)
+        best = max(sessions.values(), key=joint_probability, default=[])
+        is_sure = Certainty.from_probability(joint_probability(best)) is Certainty.SURE
+        return best if is_sure else []
 
     @property
     def has_withheld_contents(self) -> bool:

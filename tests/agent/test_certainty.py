@@ -43,7 +43,11 @@ async def recall_both(
 
 def set_certainties(result: RecallResult, *certainties: Certainty) -> RecallResult:
     pairs = zip(result.memories, certainties, strict=True)
-    memories = [memory.model_copy(update={"certainty": each}) for memory, each in pairs]
+    chances = {SURE: 0.9, POSSIBLE: 0.3}
+    memories = [
+        memory.model_copy(update={"certainty": each, "probability": chances[each]})
+        for memory, each in pairs
+    ]
     return result.model_copy(update={"memories": memories})
 
 
@@ -159,6 +163,29 @@ async def test_block_for_a_hook_has_only_what_is_sure(library: Library, scope: S
     assert "the summary" in write(SURE, SURE)
     assert write(POSSIBLE, POSSIBLE) == ""
     assert write(SURE, SURE, min_confidence=0.95) == ""
+
+
+@in_both_languages
+async def test_items_of_one_session_are_sure_together(library: Library, scope: Scope) -> None:
+    recalled = await recall_both(library, scope)
+
+    def share(session: str, *probabilities: float) -> list[str]:
+        memories = [
+            memory.model_copy(
+                update={"certainty": POSSIBLE, "probability": probability, "session_id": session}
+            )
+            for memory, probability in zip(recalled.memories, probabilities, strict=True)
+        ]
+        memories[0] = memories[0].model_copy(update={"session_id": "s"})
+        result = recalled.model_copy(update={"memories": memories, "confidence": 0.4})
+        sure = [memory.memory_key for memory in result.sure_memories()]
+        block = write_relevant_block(result, 4_000, 0.5, only_sure=True)
+        assert all((memory.content in block) is bool(sure) for memory in memories)
+        return sure
+
+    assert share("s", 0.4, 0.35) == [memory.memory_key for memory in recalled.memories]
+    assert share("s", 0.4, 0.25) == []
+    assert share("t", 0.4, 0.35) == []
 
 
 async def test_results_of_the_autogen_memory_have_their_certainty(library: Library) -> None:
