@@ -2,7 +2,7 @@
 
 The syntax of `.memrecallignore` is that of gitignore. A file applies to the folders below it, the
 nearest one first, and with a line such as `*` or `/` also to its own folder. Secrets leave the
-machine for no other; `Memory` also takes `redact_secrets` as `redact`.
+machine for no other.
 """
 
 import os
