@@ -1,14 +1,29 @@
 """Tables of cases in one test: every case is checked, and all failures are reported."""
 
+import json
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 Case = TypeVar("Case")
+TEXTS = Path(__file__).parents[1] / "fixtures" / "texts"
 # pytest.fail raises an exception that does not derive from Exception.
 FAILURES = (Exception, pytest.fail.Exception)
+
+
+def read_lines(file: str, table: str) -> list[str]:
+    """Return the lines of a table in `fixtures/texts`, which stand below its heading."""
+    tables = (TEXTS / f"{file}.txt").read_text("utf-8").split("\n== ")
+    (lines,) = [part.splitlines()[1:] for part in tables if part.startswith(f"{table}\n")]
+    return [line for line in lines if line and not line.startswith("# ")]
+
+
+def read_rows(file: str, table: str) -> list[Any]:
+    """Return the rows of a table of which every line is a JSON value."""
+    return [json.loads(line) for line in read_lines(file, table)]
 
 
 def check_each(

@@ -3,33 +3,17 @@
 from memrecall.chat.phrases import chat_language, detect_language
 from memrecall.memory import Library
 from memrecall.testing import say
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 
 from .chat_helpers import collect_turn, group_chat, single_chat
 
 
 def test_detect_language() -> None:
-    cases: list[tuple[str, str | None]] = [
-        ("what did 王小明 say?", "en"),
-        ("Where is the file 会议纪要.docx?", "en"),
-        ("What does 你好 mean?", "en"),
-        ("我的 Python 脚本 pip install memrecall-agent 报错 ImportError", "zh"),
-        ("帮我把 I have a dream 翻译一下", "zh"),
-        ("the 会议纪要 已经上传", "zh"),
-        ("团建在哪里？The offsite, where will it be?", "zh"),
-        ("花生过敏怎么办", "zh"),
-        ("Deploy finished, all green", "en"),
-        ("王小明", None),
-        ("ok", None),
-        ("42 👍", None),
-        ("", None),
-    ]
-
     def check(case: tuple[str, str | None]) -> None:
         text, language = case
         assert detect_language(text) == language
 
-    check_each(cases, check)
+    check_each(read_rows("languages", "languages"), check)
 
 
 def test_short_message_takes_language_of_earlier_ones() -> None:

@@ -6,117 +6,23 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.cases import read_rows
+
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])
 
-TAGS = ["<tool_call>", "<function_calls>", "<invoke>", "<think>", "<function=f>", "</tool_call>"]
-MENTIONS = [
-    "Use {} tags to call tools.",
-    "What does {} mean?",
-    "In Qwen, {} opens a call, and the rest is JSON.",
-    "He wrote “{}” and left it there.",
-    'He wrote "{}" and left it there.',
-    "('{}' is what it said)",
-    "The tag {}, as documented, is special.",
-    "模型输出{}标签时，服务器会解析。",
-    "请不要写{}，要用结构化调用。",
-    "标签（{}）后面应该是 JSON。",
-    "- {}: see the docs\n- other",
-    "| tag | use |\n|---|---|\n| {} | a call |\n",
-    "Is it {} or {}?",
-]
-TOKENS = [
-    *(
-        "<｜tool▁calls▁begin｜>",
-        "<|python_tag|>",
-        "[TOOL_CALLS]",
-        "<｜DSML｜invoke>",
-        "<|channel|>",
-    ),
-    *('<tool_call>{"name": "search_memory", "arguments": {}}</tool_call>', "<|START_ACTION|>["),
-    *("functions.search_memory({})", 'search_memory(query="x")', "</parameter></invoke>"),
-    *(
-        '{"name": "search_memory", "arguments": {}}',
-        "[search_memory(query='x')]",
-        "<seed:tool_call>",
-    ),
-]
-QUOTED = [
-    "The token is `{}`.",
-    "它写作 `{}`，见文档。",
-    "``{}`` and `other`",
-    "Example:\n```\n{}\n```\nThat is all.",
-    "例子：\n```xml\n{}\n```\n如上。",
-    "1. First\n   ```json\n   {}\n   ```\n2. Second",
-    "~~~\n{}\n~~~\n",
-    "> ```\n> {}\n> ```\n> quoted",
-]
-NAMES = ["Alice", "王芳", "order", "get_weather", "search", "tool", "function", "memory", "x"]
-OBJECTS = [
-    '{{"name": "{}", "age": 3}}',
-    '{{"name": "{}", "arguments": {{"q": 1}}}}',
-    'Your config: {{"tool": "{}", "enabled": true}}.',
-    '[{{"name": "{}"}}, {{"name": "b"}}]',
-    '{{"type": "object", "properties": {{"{}": {{"type": "string"}}}}}}',
-    '{{"id": 1, "type": "{}", "items": [1, 2, {{"a": null}}]}}',
-    "{{'{}': [1, 2, 3], 'b': {{}}}}",
-    '{{"function": "{}", "line": 10}}',
-    "[{}(x) for x in y]",
-    "{}[0] = {{1: 2}}",
-    "[{}](https://example.com/a?b=c#d)",
-    "{} = [[1, 2], [3, 4]]",
-]
-MARKUP = [
-    "<{0}>text</{0}>",
-    '<{0} id="1" class="a b">text</{0}>',
-    "<{0}/>",
-    "<ns:{0} xmlns:ns='urn:x'><ns:b/></ns:{0}>",
-    "<!-- {0} --><{0}><![CDATA[x < y]]></{0}>",
-    '<?xml version="1.0"?>\n<root>\n  <{0} name="n">v</{0}>\n</root>\n',
-    "a <{0} b> c",
-    "&lt;{0}&gt;",
-]
-ELEMENTS = [
-    *(
-        *("div", "p", "table", "tool", "function", "call", "parameter", "param", "item", "name"),
-        "span",
-    ),
-    *(
-        *("svg", "action", "message", "channel", "start", "tools", "invoice", "thing", "input"),
-        "output",
-    ),
-]
-LATEX = [
-    r"\begin{{{0}}} x_{{i}} \le \frac{{a}}{{b}} \end{{{0}}}",
-    r"$\langle {0} | \psi \rangle$ and $|{0}\rangle$",
-    r"\newcommand{{\{0}}}[1]{{\textbf{{#1}}}}",
-    r"\[ \left\{{ {0} : x < 3 \right\}} \]",
-    r"\cite[p.~3]{{{0}}} \label{{sec:{0}}}",
-]
-ENVIRONMENTS = ["align", "tool", "function", "equation", "analysis", "call", "matrix", "cases"]
-SENTENCES = [
-    "The {0} was moved to {1}; we said so on {2}.",
-    "{0} 在{2}说过，{1} 的事已经定了。",
-    "Analysis of {0}: commentary to {1}, final on {2}.",
-    "assistant {0} to={1} at {2}",
-    "functools.{0}, functions.{1} and {2} < 3",
-    "Action: call {0}\nInput: {1}, {2}",
-    "{0}<{1} && {1}>{2} || a|b",
-    "Call {0}({1}) then {2}[0] {{ok}}",
-    "“{0}”｜{1}｜{2}——好的。",
-    "- [ ] {0}\n- [x] {1}\n* {2}",
-    "commentary, analysis, {0}; to=do {1}. to = {2}",
-    "工具：{0}\n参数：{1}\n结果：{2}",
-]
-FILLERS = [
-    ("Alice", "Friday", "3 May"),
-    ("王芳", "周五", "昨天"),
-    ("tool", "function", "call"),
-    ("the deploy", "staging", "2026-03-01"),
-    ("x", "y", "z"),
-    ("数据库配置", "端口 5433", "上周三"),
-    ("recall", "memory", "handoff"),
-]
+TAGS = read_rows("leaks", "tags")
+MENTIONS = read_rows("leaks", "mentions")
+TOKENS = read_rows("leaks", "tokens")
+QUOTED = read_rows("leaks", "quoted")
+NAMES = read_rows("leaks", "names")
+OBJECTS = read_rows("leaks", "objects")
+MARKUP = read_rows("leaks", "markup")
+ELEMENTS = read_rows("leaks", "elements")
+LATEX = read_rows("leaks", "latex")
+ENVIRONMENTS = read_rows("leaks", "environments")
+SENTENCES = read_rows("leaks", "sentences")
+FILLERS = read_rows("leaks", "fillers")
 
 
 def _fill(templates: list[str], *fillers: list[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from memrecall.text.keywords import WeightedWord, extract_keywords
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.tokens import is_cjk, stem
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 
 
 def words(text: str, limit: int = 10) -> list[str]:
@@ -29,27 +29,12 @@ def test_identifiers_rank_first_and_are_not_split() -> None:
     check_each(IDENTIFIERS, check)
 
 
-KEYWORDS: list[tuple[str, list[str]]] = [
-    ("张三在腾讯负责数据库", ["张三", "腾讯", "数据库", "负责"]),
-    ("We met Alice in the office to review", ["Alice", "office", "review", "met"]),
-    ("我们的 API 是什么？", ["API"]),
-    ("我养了一只猫", ["猫"]),
-    ("client/server", ["client/server"]),
-    ("the year 2024 and 7", ["year", "2024"]),
-    ("e.g. and/or i.e.", []),
-    ("的了吗呢，我们因为所以", []),
-    ("it is what it is", []),
-    ("!!!", []),
-    ("", []),
-]
-
-
 def test_specific_words_rank_above_common_ones() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         text, expected = case
         assert words(text) == expected
 
-    check_each(KEYWORDS, check)
+    check_each(read_rows("keywords", "keywords"), check)
 
 
 def test_repeated_word_is_returned_once_in_its_first_spelling() -> None:

@@ -22,7 +22,7 @@ from memrecall.text.leaks.json_calls import (
 )
 from memrecall.text.leaks.markdown import MAX_SPAN_LENGTH
 from memrecall.text.leaks.matchers import FormatEntry, get_formats
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 from tests.text.leak_cases import CASES, TOOLS, UNLISTED_CHARACTER
 from tests.text.leak_samples import TEMPLATE_SAMPLES
 
@@ -153,41 +153,6 @@ def test_withheld_text_of_all_prose_can_complete_a_format() -> None:
     check_each(TEMPLATE_SAMPLES, check)
 
 
-HELD_TEXTS: list[tuple[str, str]] = [
-    ("3 <", "<"),
-    ("3 < 5", ""),
-    ("a <b", "<b"),
-    ("a <b>", ""),
-    ("<div ", ""),
-    ("music", ""),
-    ("x c", "c"),
-    ("x commentary", "commentary"),
-    ("x commentary ", "commentary "),
-    ("x commentary o", ""),
-    ("x[", "["),
-    ("x[0", ""),
-    ('{"na', '{"na'),
-    ('{"nb', ""),
-    ('{"name": "sea', '{"name": "sea'),
-    ('{"name": "seb', ""),
-    ("`<tool_call>{", "<tool_call>{"),
-    ('`<tool_call>{"name": ', '<tool_call>{"name": '),
-    ('`<tool_call>{"name": `', '<tool_call>{"name": `'),  # the mark may be one of two
-    ('`<tool_call>{"name": ` ', ""),
-    ("x `", ""),
-    ("x\n```", "```"),
-    ("```js", "```js"),  # as the whole answer it may be a call
-    ("```js x", ""),
-    ("text\n", ""),
-    ("text\n  ", ""),
-    ("<tool_call>", "<tool_call>"),
-    ("<tool_call> t", "<tool_call> t"),  # may be a name
-    ("<tool_call> tags x", ""),
-    ("使用<tool_call>标签，", ""),
-    ("<|channel|>analysis<|message|>hidden <", ""),
-]
-
-
 def test_withheld_text_examples() -> None:
     def check(case: tuple[str, str]) -> None:
         text, held_text = case
@@ -197,7 +162,7 @@ def test_withheld_text_examples() -> None:
             chunked.feed(char)
         assert (whole.held, chunked.held) == (held_text, held_text)
 
-    check_each(HELD_TEXTS, check)
+    check_each(read_rows("withheld", "withheld"), check)
 
 
 LONG_FORMS: list[tuple[str, int]] = [

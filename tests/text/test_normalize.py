@@ -11,30 +11,11 @@ from memrecall.text.normalize import (
     normalize_with_offsets,
     strip_accents,
 )
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 
 # These become combining marks that join the previous character only in the next pass.
 _LATE_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=_LATE_MARKS))
-
-
-SPELLINGS: list[tuple[str, str]] = [
-    ("plain ASCII, kept.", "plain ASCII, kept."),
-    ("Ｐｙｔｈｏｎ　３．１１", "Python 3.11"),
-    ("（Ａ＋Ｂ）＝Ｃ！", "(A+B)=C!"),
-    ("數據庫遷移", "数据库迁移"),
-    ("資訊與網路", "资讯与网路"),
-    ("数据库迁移", "数据库迁移"),
-    ("don’t “quote”", 'don\'t "quote"'),
-    ("好…坏", "好,坏"),
-    ("cafe\u0301", "café"),
-    ("café", "café"),
-    ("①㎏ﬁ", "1kgfi"),
-    ("a\u00a0b", "a b"),
-    ("ｶﾀｶﾅ", "カタカナ"),
-    ("MiXeD Case", "MiXeD Case"),
-    ("", ""),
-]
 
 
 def test_spellings_are_normalised() -> None:
@@ -42,7 +23,7 @@ def test_spellings_are_normalised() -> None:
         text, expected = case
         assert normalize(text) == expected
 
-    check_each(SPELLINGS, check)
+    check_each(read_rows("spellings", "spellings"), check)
 
 
 def test_half_width_voiced_kana_is_composed() -> None:

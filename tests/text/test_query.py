@@ -17,7 +17,7 @@ from memrecall.text.query import (
     parse_query,
     positive_words,
 )
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 
 A, B, C, D = map(Term, "abcd")
 
@@ -89,25 +89,12 @@ def test_parses_words_operators_and_groups() -> None:
     check_each(READINGS, check)
 
 
-FULL_WIDTH: list[tuple[str, str]] = [
-    ("（a　OR　b）c", "(a OR b) c"),
-    ("a ＡＮＤ b", "a AND b"),
-    ("a ＯＲ ＮＯＴ b", "a OR NOT b"),
-    ("北京＊", "北京*"),
-    ("“北京 大学”", '"北京 大学"'),
-    ("「北京 大学」", '"北京 大学"'),
-    ("＂北京＂", '"北京"'),
-    ("”北京”", '"北京"'),
-    ('“北京"', '"北京"'),
-]
-
-
 def test_full_width_syntax_is_equivalent() -> None:
     def check(case: tuple[str, str]) -> None:
         text, plain = case
         assert parse_query(text) == parse_query(plain)
 
-    check_each(FULL_WIDTH, check)
+    check_each(read_rows("queries", "full width"), check)
 
 
 SINGLE_WORDS: list[str] = [
@@ -135,34 +122,6 @@ def test_positions_count_characters_of_the_original_text() -> None:
     assert [leaf.position for leaf in leaves] == [1, 7, 13]
 
 
-ERRORS: list[tuple[str, int, str]] = [
-    ("", 0, "empty"),
-    (" \u3000\n", 0, "empty"),
-    ('a "b', 2, "unmatched"),
-    ("“b", 0, "unmatched"),
-    ("「b", 0, "unmatched"),
-    ("a 」", 2, "unmatched"),
-    ("「b”", 0, "unmatched"),
-    ("(a", 0, "never closed"),
-    ("((a)", 0, "never closed"),
-    ("a (", 2, "never closed"),
-    ("a)", 1, "never opened"),
-    (")", 0, "nothing before"),
-    ("()", 1, "nothing before"),
-    ("AND x", 0, "AND has nothing before"),
-    ("x (OR y)", 3, "OR has nothing before"),
-    ("x AND", 2, "AND has nothing after"),
-    ("x OR ", 2, "OR has nothing after"),
-    ("x ＡＮＤ", 2, "AND has nothing after"),
-    ("x AND OR y", 2, "AND has nothing after"),
-    ("NOT", 0, "NOT has nothing after"),
-    ("(x NOT)", 3, "NOT has nothing after"),
-    ("x OR )", 2, "OR has nothing after"),
-    ('x ""', 2, "phrase is empty"),
-    ('"  "', 0, "phrase is empty"),
-]
-
-
 def test_syntax_errors_have_positions() -> None:
     def check(case: tuple[str, int, str]) -> None:
         text, position, message = case
@@ -170,7 +129,7 @@ def test_syntax_errors_have_positions() -> None:
             parse_query(text)
         assert error_info.value.position == position
 
-    check_each(ERRORS, check)
+    check_each(read_rows("queries", "errors"), check)
 
 
 def test_nesting_is_limited() -> None:

@@ -15,7 +15,7 @@ from memrecall.text.normalize import normalize_with_offsets
 from memrecall.text.snippets import mark_passages, snippets, truncate_at_word
 from memrecall.text.tokens import SCAN, WORD, analyze, stem
 from memrecall.text_length import ELLIPSIS
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 from tests.counting import count_calls
 
 CHINESE = "我们昨天在北京大学讨论了數據庫的設計，会议开得很顺利。"
@@ -29,57 +29,12 @@ def highlight(content: str, *words: str) -> str:
     return passage
 
 
-MARKS: list[tuple[str, list[str], str]] = [
-    # stems, case, accents, width, traditional characters
-    ("Users were RUNNING", ["user run"], "[Users] were [RUNNING]"),
-    ("a Café, a cafe\u0301", ["cafe"], "a [Café], a [cafe\u0301]"),
-    ("用ＡＰＩ写", ["api"], "用[ＡＰＩ]写"),
-    ("我喜欢數據庫設計", ["数据库"], "我喜欢[數據庫]設計"),
-    ("don’t", ["don't"], "[don’t]"),
-    ("用C++写代码", ["C++"], "用[C++]写代码"),
-    ("重①点", ["1"], "重[①]点"),
-    ("x½ y", ["x1"], "[x½] y"),
-    # whole words only
-    ("bigwhale whale's whalebone o'whale", ["whale"], "bigwhale [whale's] whalebone o'whale"),
-    ("蓝whale鲸", ["whale"], "蓝[whale]鲸"),
-    # several atoms are marked where they are adjacent
-    ("big cats, cat big", ["big cat"], "[big cats], cat big"),
-    ("db_config_001 config", ["db_config_001"], "[db_config_001] config"),
-    ("foo@bar.com bar", ["foo@bar.com"], "[foo@bar.com] bar"),
-    ("北京大学，北京", ["北京大学"], "[北京大学]，北京"),
-    ("北 京\n大学", ["北京大学"], "[北 京\n大学]"),
-    ("北，京", ["北京"], "北，京"),
-    ("用Python写，写", ["Python写"], "用[Python写]，写"),
-    # otherwise significant words and pairs of characters, never single characters
-    ("the fox and a dog", ["the dog and the fox"], "the [fox] and a [dog]"),
-    ("北京的天气不错", ["北京天气怎么样"], "[北京]的[天气]不错"),
-    ("你好，世界", ["你好世界"], "[你好]，[世界]"),
-    ("京城", ["北京"], "京城"),
-    ("第三章 3", ["第3章"], "第三章 [3]"),
-    ("京城", ["京"], "[京]城"),
-    # parts of identifiers, prefixes
-    ("call getUserName now", ["user"], "call [getUserName] now"),
-    ("db_config_001", ["config"], "db_[config]_001"),
-    ("the configuration", ["configura*"], "the [configuration]"),
-    ("the configuration", ["conf"], "the configuration"),
-    ("北京大学", ["北京*"], "[北京]大学"),
-    ("db_configuration", ["db_conf*"], "[db_configuration]"),
-    # adjacent marks are joined; stop words are marked only if the query has no other words
-    ("北京大学", ["北京", "大学"], "[北京大学]"),
-    ("to be or fox", ["to", "fox"], "to be or [fox]"),
-    ("to be", ["to"], "[to] be"),
-    ("abc", [], "abc"),
-    ("abc", ["!!!"], "abc"),
-    ("x\u0302 y", ["x"], "[x\u0302] y"),
-]
-
-
 def test_highlights_matches() -> None:
     def check(case: tuple[str, list[str], str]) -> None:
         content, words, expected = case
         assert highlight(content, *words) == expected
 
-    check_each(MARKS, check)
+    check_each(read_rows("snippets", "marks"), check)
 
 
 def test_highlights_long_questions() -> None:
@@ -152,32 +107,12 @@ def test_snippet_without_match_is_the_start() -> None:
     assert snippets(" \n", ["whale"]) == []
 
 
-PREVIEWS: list[tuple[str, int, str]] = [
-    ("short", 200, "short"),
-    ("  padded  ", 6, "padded"),
-    ("The quick brown fox", 12, "The quick…"),
-    ("The quick, brown fox", 15, "The quick,…"),
-    ("Costs 3,000.50 euros", 9, "Costs…"),
-    ("I don’t know", 4, "I…"),
-    ("我们今天去北京大学看书", 6, "我们今天去…"),
-    ("你好，我们去北京", 5, "你好，…"),
-    ("今天（周一）开会", 3, "今天…"),
-    ("我用Python写代码", 5, "我用…"),
-    ("见 /etc/nginx/sites/default", 14, "见…"),
-    ("/etc/nginx/sites/default", 14, "/etc/nginx/…"),
-    ("x" * 30, 10, "x" * 10 + "…"),
-    ("e\u0301" * 10, 5, "e\u0301e\u0301…"),
-    ("👨‍👩‍👧👨‍👩‍👧", 4, "👨…"),
-    ("", 10, ""),
-]
-
-
 def test_texts_are_truncated_between_words() -> None:
     def check(case: tuple[str, int, str]) -> None:
         content, length, expected = case
         assert truncate_at_word(content, length) == expected
 
-    check_each(PREVIEWS, check)
+    check_each(read_rows("snippets", "previews"), check)
 
 
 @pytest.mark.parametrize(("length", "limit"), [(0, 3), (-1, 3), (120, 0)])

@@ -4,19 +4,18 @@ import pytest
 
 from memrecall.agent.offline.needs import check_when, find_courtesy, needs_recall
 from memrecall.errors import InvalidArgument
-from tests.agent.offline import needs_examples as examples
-from tests.cases import check_each
+from tests.cases import check_each, read_lines
 
 
-def _lines(table: str) -> list[str]:
-    return [line.replace("\\n", "\n") for line in table.strip().splitlines()]
+def _messages(table: str) -> list[str]:
+    return [line.replace("\\n", "\n") for line in read_lines("needs", table)]
 
 
 def test_messages_that_may_need_a_recall() -> None:
     def check(text: str) -> None:
         assert needs_recall(text)
 
-    check_each([*_lines(examples.NEEDED), *_lines(examples.NEEDED_BY_AN_AUTHOR)], check)
+    check_each([*_messages("needed"), *_messages("needed by an author")], check)
 
 
 def test_messages_that_cannot_need_a_recall() -> None:
@@ -24,7 +23,7 @@ def test_messages_that_cannot_need_a_recall() -> None:
         assert not needs_recall(text)
         assert needs_recall(text, "always")
 
-    check_each(_lines(examples.NOT_NEEDED), check)
+    check_each(_messages("not needed"), check)
 
 
 def test_empty_text_is_never_recalled_for() -> None:
