@@ -17,13 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.embedding.embedders import HashEmbedder
-from memrecall.errors import EmbedderFailed, NotFound, StorageError
+from memrecall.errors import NotFound, StorageError
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import IndexCache, SearchEngine, SearchPage, SearchRequest, SnapshotFolder
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.vectors import VectorBlocks
-from memrecall.store import Store
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 from tests.cases import check_each_async
 from tests.search.conftest import open_library
@@ -305,43 +304,6 @@ def test_vectors_of_a_small_user_take_memory_for_their_rows_only() -> None:
         assert (vectors.dump(more)[:rows] == matrix[:rows]).all()
 
 
-class FlakyEmbedder:
-    """An embedder with a switch to fail."""
-
-    model = "hash-64"
-    dimensions = 64
-
-    def __init__(self) -> None:
-        self.down = False
-        self._inner = HashEmbedder()
-
-    async def embed(self, texts: Any) -> Any:
-        if self.down:
-            raise EmbedderFailed("the embedder is down")
-        return await self._inner.embed(texts)
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-
-async def test_writes_survive_embedder_failure(store: Store, location: str) -> None:
-    from memrecall.settings import Settings
-
-    embedder = FlakyEmbedder()
-    library = Library(store, embedder, Settings(db=location, snapshots=False))
-    embedder.down = True
-    await library.add_messages(LIN, batch(0, 5))
-    await library.vectors.settle()
-    assert "the embedder is down" in library.vectors.failure
-    page = await top(library)  # a keyword search, which the message states
-    assert page.results
-    assert "searched by keywords only" in page.message
-    with pytest.raises(EmbedderFailed):
-        await library.search(LIN, SearchRequest("tea", mode="semantic"))
-    embedder.down = False
-    assert (await top(library, "tea")).unembedded == 0  # a search embeds a few missing rows
-
-
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, int]]:
     """Generate writes of messages and memories with searches in between."""
@@ -403,10 +365,11 @@ async def test_cancelled_search_leaves_index_consistent(
     search = asyncio.create_task(top(library))
     assert await asyncio.to_thread(started.wait, 60)
     search.cancel()
+    # A cancelled search waits until its thread has ended.
+    asyncio.get_running_loop().call_soon(released.set)
     with pytest.raises(asyncio.CancelledError):
         await search
     monkeypatch.undo()
     page = await top(library)
-    released.set()
     assert (await top(library)) == page
     assert len({hit.key for hit in page.results}) == 50
