@@ -73,6 +73,7 @@ class EndlessWait:
 def wait_for_embedder(library: Library, monkeypatch: pytest.MonkeyPatch) -> EndlessWait:
     wait = EndlessWait()
     monkeypatch.setattr(type(library.embedder), "embed", wait)
+    monkeypatch.setattr("memrecall.library.library._CLOSE_SECONDS", 0.01)  # for its vectors
     return wait
 
 
