@@ -1,6 +1,5 @@
 """The recall loop: turns, limits, windows, and models that misbehave."""
 
-import asyncio
 import json
 from functools import partial
 from typing import Any
@@ -34,7 +33,6 @@ from memrecall.testing import (
     say,
     silence,
     think,
-    wait,
 )
 
 from ..cases import check_each, check_each_async
@@ -144,16 +142,6 @@ async def test_calls_after_a_handoff_are_not_run(library: Library) -> None:
 
 
 class TestLimits:
-    async def test_last_call_forces_a_handoff(self, library: Library) -> None:
-        client = ScriptedClient([search(), search("dinner"), hand_off("a1")])
-        recall = await run_recall(library, client=client, limits=Limits(model_calls=3))
-        assert [request.tool_choice for request in client.requests] == [
-            *("required", "required", "handoff")
-        ]
-        assert recall.stop_reason is StopReason.MODEL_CALLS
-        assert recall.judged
-        assert recall.handoff.relevant_memory_keys == ["a1"]
-
     @pytest.mark.parametrize(
         ("limits", "reason"),
         [
@@ -307,19 +295,6 @@ class TestLimits:
 
 
 class TestWindows:
-    async def test_larger_window_starts_a_new_iteration(self, library: Library) -> None:
-        client = ScriptedClient([search(), expand_window(10), hand_off("a1")])
-        recall = await run_recall(library, client=client, messages=user_messages(12))
-        assert (recall.iterations, recall.windows) == (2, [5, 10])
-        assert recall.handoff.context_window_used == 10
-        second = str(client.requests[2].messages[1].content)
-        assert '"iteration":2' in second
-        assert '"window":10' in second
-        assert "small talk 3" in second
-        assert "small talk 2" not in second
-        assert '"memory_key":"a1"' in second  # a hit of the first iteration
-        assert '"total_found":' in second
-
     async def test_second_refused_expansion_ends_the_recall(self, library: Library) -> None:
         recall = await run_recall(
             library,
@@ -334,12 +309,6 @@ class TestWindows:
         assert recall.stop_reason is StopReason.ITERATIONS
         approvals = [result["output"]["approved"] for result in tool_results(recall)[:3]]
         assert approvals == [True, True, False]
-
-    async def test_expansion_is_refused_without_older_messages(self, library: Library) -> None:
-        recall = await run_recall(
-            library, expand_window(10), expand_window(10), messages=user_messages(3)
-        )
-        assert recall.stop_reason is StopReason.OFF_TASK
 
     async def test_expansion_is_clamped_to_existing_messages(self, library: Library) -> None:
         recall = await run_recall(
@@ -380,42 +349,6 @@ BAD_CALLS = (
 
 
 class TestMisbehaviour:
-    @pytest.mark.parametrize(
-        ("step", "reason", "words"),
-        [
-            (say("It is port 5433."), StopReason.OFF_TASK, "only by a tool call"),
-            (
-                say('<tool_call>{"name": "search_memories"}</tool_call>'),
-                StopReason.NO_TOOL_SUPPORT,
-                "not run",
-            ),
-            (silence(), StopReason.OFF_TASK, "empty"),
-        ],
-    )
-    async def test_model_is_steered_once_then_stopped(
-        self, library: Library, step: Step, reason: StopReason, words: str
-    ) -> None:
-        client = ScriptedClient([search("database config port pool"), step, step])
-        recall = await run_recall(library, client=client)
-        assert recall.stop_reason is reason
-        assert words in str(client.requests[2].messages[-2].content)
-        assert recall.handoff.relevant_memory_keys[:1] == ["a1"]
-        assert event_kinds(recall).count("steer") == 1
-
-    async def test_steered_model_can_continue(self, library: Library) -> None:
-        recall = await run_recall(library, say("Hm."), search(), silence(), hand_off("a1"))
-        assert recall.stop_reason is StopReason.HANDOFF
-
-    async def test_repeated_search_is_refused(self, library: Library) -> None:
-        client = ScriptedClient([search(), search(), search()])
-        recall = await run_recall(library, client=client)
-        assert recall.stop_reason is StopReason.OFF_TASK
-        assert client.remaining == 0
-        assert [event["error"] for event in tool_results(recall)[:3]] == [None, *["repeated"] * 2]
-        output = tool_results(recall)[1]
-        assert output["error"] == "repeated"
-        assert f"found {recall.queries[0].total_found}" in output["text"]
-
     async def test_leaked_call_is_not_run(self, library: Library) -> None:
         leak = say('search_memories(query="database password")')
         recall = await run_recall(library, search("dinner"), leak, hand_off())
@@ -472,19 +405,6 @@ class TestMisbehaviour:
 
 
 class TestModelFailures:
-    async def test_one_model_failure_is_retried(self, library: Library) -> None:
-        recall = await run_recall(library, search(), fail("timeout"), hand_off("a1"))
-        assert recall.stop_reason is StopReason.HANDOFF
-        assert recall.usage["model_calls"] == 3
-
-    async def test_two_model_failures_fall_back_to_rules(self, library: Library) -> None:
-        recall = await run_recall(library, fail("timeout"), fail("unreachable", "gone"))
-        assert recall.stop_reason is StopReason.MODEL_FAILED
-        assert recall.fallback == "model_failed"
-        assert recall.problem == "gone"
-        assert "fallback" in event_kinds(recall)
-        assert recall.queries  # the rules searched
-
     @pytest.mark.concurrent
     async def test_time_is_reserved_for_the_fallback(self, library: Library, clock: Clock) -> None:
         def let_time_pass(event: TraceEvent) -> None:
@@ -506,24 +426,6 @@ class TestModelFailures:
         recall = await run_recall(library, client=client)
         assert recall.stop_reason is StopReason.MODEL_FAILED
         assert len(client.requests) == 1
-
-    @pytest.mark.parametrize(
-        "steps",
-        [
-            [fail("no_tools", "tools are not supported")],
-            [say("Hi."), say("Well.")],
-            [silence(), silence()],
-        ],
-    )
-    async def test_no_tool_support_falls_back_to_rules(
-        self, library: Library, steps: list[Step]
-    ) -> None:
-        client = ScriptedClient(steps, model="tiny-1b")
-        recall = await run_recall(library, client=client)
-        assert recall.stop_reason is StopReason.NO_TOOL_SUPPORT
-        assert recall.problem is not None
-        assert "tiny-1b" in recall.problem
-        assert recall.queries
 
     @pytest.mark.parametrize(
         ("limits", "reason"),
@@ -593,49 +495,12 @@ class TestModelFailures:
 
 
 class TestCancellation:
-    @pytest.mark.concurrent
-    async def test_cancelled_token_returns_a_result(self, library: Library) -> None:
-        token = CancellationToken()
-        client = BlockingClient(search("database config port pool"), hand_off("a1"), free=1)
-        recaller = Recaller(library, ANN, client, RecallOptions(), clock=lambda: NOW)
-        recalling = asyncio.ensure_future(recaller.recall(REQUEST, cancellation_token=token))
-        async with fail_if_blocked():
-            await client.called.wait()
-            token.cancel()
-            recall = await recalling
-        assert recall.stop_reason is StopReason.CANCELLED
-        assert recall.handoff.relevant_memory_keys[:1] == ["a1"]
-
     async def test_token_cancelled_before_the_start_calls_no_model(self, library: Library) -> None:
         token = CancellationToken()
         token.cancel()
         recaller = Recaller(library, ANN, ScriptedClient([]))
         recall = await recaller.recall(REQUEST, cancellation_token=token)
         assert recall.stop_reason is StopReason.CANCELLED
-
-    @pytest.mark.concurrent
-    @on_both_engines
-    async def test_cancelled_task_raises(self, library: Library) -> None:
-        client = BlockingClient(hand_off())
-        recaller = Recaller(library, ANN, client)
-        task = asyncio.create_task(recaller.recall(REQUEST, cancellation_token=CancellationToken()))
-        async with fail_if_blocked():
-            await client.called.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        assert client.stopped
-
-
-@pytest.mark.concurrent
-async def test_concurrent_recalls_are_independent(library: Library) -> None:
-    def slow(key: str) -> ScriptedClient:
-        return ScriptedClient([wait(0.02, search()), wait(0.02, detail(key)), hand_off(key)])
-
-    recalls = await asyncio.gather(
-        *(run_recall(library, client=slow(key)) for key in ("a1", "a3", "a4"))
-    )
-    assert [result.handoff.relevant_memory_keys for result in recalls] == [["a1"], ["a3"], ["a4"]]
 
 
 @on_both_engines

@@ -335,19 +335,6 @@ def tool_outputs(items: list[Any]) -> str:
 
 
 @pytest.mark.concurrent
-async def test_cancelled_token_returns_an_answer(library: Library) -> None:
-    recall = BlockingClient(search())
-    tool = RecallTool(library, ANN, model_client=recall)
-    token = CancellationToken()
-    running = asyncio.ensure_future(tool.run_json({"query": REQUEST}, token))
-    async with fail_if_blocked():
-        await recall.called.wait()
-        token.cancel()
-        value = await running
-    assert value.stop_reason == "cancelled"
-
-
-@pytest.mark.concurrent
 async def test_events_are_streamed_during_the_recall(library: Library) -> None:
     recall = BlockingClient(search(), hand_off("a1"), free=1)
     tool = RecallTool(library, ANN, model_client=recall)
