@@ -18,7 +18,6 @@ from memrecall.search import LexicalQuery, SemanticQuery, unit_vector
 from memrecall.search.index.postings import QueryCost
 from memrecall.search.ranking.lexical import K1, B, TermWeights, _QueryMatcher, match_words
 from memrecall.settings import Settings
-from memrecall.store import MessageFilter
 from memrecall.testing import open_library
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
@@ -209,9 +208,3 @@ async def test_agent_scope_limits_results_and_statistics() -> None:
         assert later.items[0].score == expected.items[0].score
         nearest = await library.nearest_messages(helper, SemanticQuery("tea", top_k=200))
         assert {item.message.message_id for item in nearest.items} == {"m001", "m002"}
-
-
-async def test_filter_messages_by_session() -> None:
-    async with open_library(messages=["tea"]) as library:
-        await library.add_messages(ANN.with_session("s2"), [new_message(1, "tea")])
-        assert await find_ids(library, "tea", filter=MessageFilter(session_id="s2")) == ["m001"]

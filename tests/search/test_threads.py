@@ -57,22 +57,6 @@ def test_inherited_words_decay_and_reach_sixteen_lines() -> None:
     assert inherited(columns) == pytest.approx(expected)
 
 
-def test_inheritance_ends_with_the_session() -> None:
-    sessions = ["s", "s", "other", "other", "s"]
-    rows = [
-        message(at, content="tea" if at == 0 else "quiet", session_id=session)
-        for at, session in enumerate(sessions)
-    ]
-    # The lines of another session that were said in between are not in the way.
-    assert inherited(make_columns(*rows)) == pytest.approx([0, DECAY, 0, 0, DECAY**2])
-
-
-def test_inheritance_restarts_at_a_line_with_the_word() -> None:
-    columns = make_columns(*lines("tea", "quiet", "tea", "quiet", "quiet"))
-    assert inherited(columns) == pytest.approx([0, DECAY, 0, DECAY, DECAY**2])
-    assert (score(columns).own > 0).tolist() == [True, False, True, False, False]
-
-
 def test_each_word_is_inherited_on_its_own() -> None:
     columns = make_columns(*lines("tea", "coffee", "quiet"))
     tea, coffee = (score(columns, word).own.max() for word in ("tea", "coffee"))
@@ -130,11 +114,6 @@ def test_threads_as_of_earlier_version() -> None:
     assert inherited(columns, version=2)[:2] == pytest.approx([0, DECAY])
     assert score(columns, version=2).own.tolist()[2:] == [0, 0]
     assert inherited(columns) == pytest.approx([0, DECAY, 0, DECAY])
-
-
-def test_index_without_rows_has_no_threads() -> None:
-    scores = score(make_columns())
-    assert (len(scores.own), scores.known) == (0, 0)
 
 
 # Coverage
