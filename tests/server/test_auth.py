@@ -3,9 +3,7 @@
 import httpx
 
 from memrecall.memory import Library
-from memrecall.scope import Permission, Scope
 from memrecall.store import Grant
-from memrecall.types import NewMemory, Origin
 
 from .http_service import (
     OPERATOR,
@@ -139,22 +137,6 @@ class TestKeys:
         operator = sqlite_service.client(key)
         assert (await operator.get("/metrics")).status_code == 200
         check_error(await operator.get(PATH), 404, "NOT_FOUND")
-
-    async def test_sensitive_memories_require_permission(self, sqlite_service: HttpService) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", make_message(1, "my PIN is in the drawer"))
-        secret = NewMemory(content="the PIN is 4711", memory_key="pin", sensitive=True)
-        await sqlite_service.library.add_memories(
-            Scope("ann"), [secret], origin=Origin.USER, actor="test"
-        )
-        trusted = await sqlite_service.client_with_key(
-            "ann", permissions=frozenset({Permission.SENSITIVE})
-        )
-        question = {"query": "what is my PIN?"}
-        for client, is_visible in ((ann, False), (trusted, True)):
-            result = await client.post("/v1/users/ann/recall", json=question)
-            assert result.status_code == 200
-            assert ("4711" in result.text) is is_visible
 
     async def test_public_endpoints_need_no_key(self, service: HttpService) -> None:
         await service.create_key("ann")

@@ -93,19 +93,3 @@ async def test_bug_reveals_only_its_request_id(
     assert line["status"] == 500
     assert bug["request_id"] == line["request_id"] == answer.headers["x-request-id"]
     assert "secret" not in str([record.__dict__ for record in caplog.records])
-
-
-async def test_database_failure_is_unavailable(
-    sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ann = await sqlite_service.client_with_key("ann")
-    await write_messages(ann, "ann", make_message(1))
-
-    async def busy(*_: Any, **__: Any) -> None:
-        raise StorageBusy(f"{SECRET}: database is locked")
-
-    monkeypatch.setattr(sqlite_service.library, "add_entries", busy)
-    answer = await ann.post("/v1/users/ann/messages", json={"messages": [make_message(2)]})
-    detail = check_error(answer, 503, "UNAVAILABLE")
-    assert SECRET not in str(detail)
-    assert answer.headers["retry-after"] == "1"

@@ -1,23 +1,11 @@
 """Running recalls, and the keys that can see them."""
 
-from memrecall.agent.trace_events import StartEvent
 from memrecall.scope import Permission, Scope
 from memrecall.server.auth import Principal
 from memrecall.server.http.context import MAX_ENDED, LiveRecalls
 
 ANN = Scope("ann")
 OPERATOR = Principal("key", None)
-
-
-def test_recall_is_listed_while_running_and_found_afterwards() -> None:
-    recalls = LiveRecalls()
-    live = recalls.start(ANN, "where?")
-    with recalls.track(live):
-        live.record(StartEvent())
-        assert recalls.running(OPERATOR) == [live]
-    assert recalls.running(OPERATOR) == []
-    assert recalls.find(ANN, live.live_id) is live
-    assert (live.has_ended, len(live.events), live.result) == (True, 1, None)
 
 
 def test_recall_is_hidden_from_keys_with_fewer_permissions() -> None:

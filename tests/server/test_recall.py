@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -97,12 +96,6 @@ class TestResult:
         assert answer.status_code == 200, answer.text
         assert answer.json()["trace"]["events"][0]["asked"] == "我有什么忌口来着？"
         assert answer.json()["language"] == "zh"
-
-    async def test_as_of_sets_the_current_time(self, asker: httpx.AsyncClient) -> None:
-        body = {"query": "where does my sister live?", "as_of": timestamp(2)}
-        answer = (await asker.post(PATH, json=body)).json()
-        assert answer["now"] == timestamp(2)
-        assert "m003" not in answer["keys_seen"]
 
     async def test_user_without_data_gets_a_result(self, sqlite_service: HttpService) -> None:
         ann = await sqlite_service.client_with_key("ann")
@@ -490,11 +483,3 @@ async def test_leaked_call_is_counted(sqlite_library: Library) -> None:
         assert answer.status_code == 200, answer.text
         metrics = (await client.get("/metrics")).text
         assert 'memrecall_leaks_total{family="hermes_json"} 1.0' in metrics
-
-
-async def test_settings_configure_the_limiter(sqlite_library: Library) -> None:
-    sqlite_library.settings = replace(sqlite_library.settings, recalls_per_key=3)
-    async with serve_in_process(sqlite_library) as service:
-        async with service.app.service.limiter.slot("a"), service.app.service.limiter.slot("b"):
-            assert len(service.app.service.limiter) == 2
-        assert len(service.app.service.limiter) == 0

@@ -1,18 +1,12 @@
 """`POST /v1/messages/semantic_search`: messages by meaning."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
-import numpy.typing as npt
+import pytest
 
-from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed
-from memrecall.memory import Library
-from memrecall.settings import Settings
-from memrecall.store import Store
 
 from .http_service import (
     HttpService,
@@ -155,45 +149,23 @@ async def test_embedding_length_is_checked_before_first_vector(sqlite_service: H
     assert "64" in detail["message"]
 
 
-class FailingEmbedder:
-    """An embedder that fails after the first vectors."""
+async def test_embedder_failure_is_reported(
+    sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise EmbedderFailed("http://10.0.0.7/embed does not answer")
 
-    model = "hash-64"
-    dimensions = 64
-    silent = False
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1, "tea"))
+    await sqlite_service.library.vectors.settle()
+    monkeypatch.setattr(type(sqlite_service.library.embedder), "embed", fail)
 
-    def __init__(self, inner: Embedder) -> None:
-        self._inner = inner
+    detail = check_error(await search(ann, query_text="coffee"), 503, "UNAVAILABLE")
 
-    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        if self.silent:
-            raise EmbedderFailed("http://10.0.0.7/embed does not answer")
-        return await self._inner.embed(texts)
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-
-async def test_embedder_failure_is_reported(tmp_path: Path) -> None:
-    from memrecall.embedding.embedders import HashEmbedder
-
-    embedder = FailingEmbedder(HashEmbedder())
-    settings = Settings(db=str(tmp_path / "a.db"), cache_dir=str(tmp_path))
-    async with (
-        Library(await Store.open(settings.db), embedder, settings) as library,
-        serve_in_process(library) as service,
-    ):
-        ann = await service.client_with_key("ann")
-        await write_messages(ann, "ann", make_message(1, "tea"))
-        await library.vectors.settle()
-        embedder.silent = True
-
-        detail = check_error(await search(ann, query_text="coffee"), 503, "UNAVAILABLE")
-
-        assert "10.0.0.7" not in str(detail)
-        await write_messages(ann, "ann", make_message(2, "coffee"))
-        answer = await search(ann, query_embedding=[1.0] * 64)
-        assert (message_ids(answer), answer.json()["unembedded"]) == (["m001"], 1)
+    assert "10.0.0.7" not in str(detail)
+    await write_messages(ann, "ann", make_message(2, "coffee"))
+    answer = await search(ann, query_embedding=[1.0] * 64)
+    assert (message_ids(answer), answer.json()["unembedded"]) == (["m001"], 1)
 
 
 async def test_semantic_search_requires_an_embedder(tmp_path: Path) -> None:

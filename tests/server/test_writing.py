@@ -57,18 +57,6 @@ async def test_erased_id_is_never_answered_as_if_it_were_stored(ann: httpx.Async
     assert message_ids(await ann.get(PATH)) == ["m002"]
 
 
-async def test_role_aliases_and_content_parts_are_stored(sqlite_service: HttpService) -> None:
-    ann = await sqlite_service.client_with_key("ann")
-    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}]
-    messages = (
-        {**make_message(1, role="human"), "content": parts},
-        make_message(2, role="developer"),
-    )
-    await write_messages(ann, "ann", *messages)
-    second, first = (await ann.get(PATH)).json()["items"]
-    assert (first["role"], first["content"], second["role"]) == ("user", "look\n[image]", "system")
-
-
 async def test_conflicting_content_refuses_whole_batch(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", make_message(1), make_message(2))
     batch = [
@@ -131,14 +119,6 @@ async def test_invalid_message_is_explained(sqlite_service: HttpService) -> None
     for kind in ("lexical", "semantic"):
         answer = await ann.post(f"/v1/messages/{kind}_search", json=blank)
         assert check_error(answer, 400, "INVALID_ARGUMENT")["message"] == "query_text: is blank"
-
-
-async def test_missing_ids_and_times_are_assigned(ann: httpx.AsyncClient) -> None:
-    receipt = await write_messages(ann, "ann", {"role": "user", "content": "now"})
-    (item,) = (await ann.get(PATH)).json()["items"]
-    assert receipt["items"] == [{"message_id": item["message_id"], "stored": True, "status": "new"}]
-    assert item["ts"].endswith("Z")
-    assert item["session_id"] == "default"
 
 
 async def test_written_messages_are_searchable_at_once(ann: httpx.AsyncClient) -> None:
