@@ -12,7 +12,7 @@ from memrecall.chat import SingleChat
 from memrecall.chat.tools import memory_events
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import Library
-from memrecall.testing import ScriptedClient, Step, call, call_raw, calls, fail, say, silence, think
+from memrecall.testing import ScriptedClient, Step, call, call_raw, calls, fail, say, silence
 from memrecall.types import Language, Role
 from tests.cases import check_each_async
 from tests.waiting import LIMIT
@@ -150,23 +150,6 @@ class TestAnswer:
     async def test_same_text_without_id_is_another_message(self, sqlite_library: Library) -> None:
         chat = single_chat(sqlite_library, say("one"), say("two"))
         assert [(await chat.answer("hi")).text for _ in range(2)] == ["one", "two"]
-
-    async def test_context_has_calls_and_results_with_ids(self, sqlite_library: Library) -> None:
-        two_calls = calls(call("recall_memory", query="a"), call("recall_memory", query="b"))
-        client = ScriptedClient([think("两次", two_calls), say("好。")])
-        turn = await take_turn(sqlite_library, QUESTION, client=client)
-        *_, call_message, result_message = client.requests[1].messages
-        ids = [result.id for result in turn.results("recall_memory", forged=False)]
-        assert [c.id for c in call_message.content] == ids  # type: ignore[union-attr]
-        assert [r.call_id for r in result_message.content] == ids  # type: ignore[union-attr]
-        assert call_message.thought == "两次"  # type: ignore[union-attr]
-        forged = client.requests[0].messages[-2:]
-        assert client.requests[1].messages[-4:-2] == forged
-        assert forged[0].content[0].id == forged[1].content[0].call_id  # type: ignore[union-attr]
-
-    async def test_text_is_streamed(self, sqlite_library: Library) -> None:
-        turn = await take_turn(sqlite_library, "go", say("one two three"))
-        assert turn.deltas == ["one", " two", " three"]
 
     async def test_text_beside_calls_is_shown(self, sqlite_library: Library) -> None:
         script = [call("recall_memory", query="offsite"), say("In Lisbon.")]

@@ -175,19 +175,6 @@ class TestDelete:
         assert sorted(await search_texts(memory, "tea")) == ["likes tea", "likes tea too"]
         assert await memory.get(other) is not None
 
-    async def test_purge_erases_permanently(self, memory: AsyncMemory) -> None:
-        key = await add_memory(memory, "likes tea")
-        await search_texts(memory, "tea")
-        await memory.delete(key)
-
-        assert (await memory.purge(key, user_id="ann"))["purged"] == 1
-
-        with pytest.raises(NotFound):
-            await memory.history(key, user_id="ann")
-        with pytest.raises(NotFound):
-            await memory.undo(key, user_id="ann")
-        assert await search_texts(memory, "tea", kinds="memory") == []
-
     async def test_delete_all_dry_run_and_required_scope(self, memory: AsyncMemory) -> None:
         for number in range(3):
             await add_memory(memory, f"n{number}", metadata={"n": number}, session_id="s")
@@ -207,29 +194,6 @@ class TestDelete:
         assert len((await memory.get_all("ann", messages=True))["results"]) == 4
 
 
-class TestList:
-    async def test_get_all_pages(self, memory: AsyncMemory) -> None:
-        keys = [await add_memory(memory, f"n{n}") for n in range(7)]
-        ids: list[str] = []
-        cursor = None
-        while True:
-            page = await memory.get_all("ann", limit=3, cursor=cursor)
-            ids += [item["id"] for item in page["results"]]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                break
-        assert ids == keys[::-1]
-
-    async def test_get_all_messages(self, memory: AsyncMemory) -> None:
-        await memory.add([f"n{n}" for n in range(9)], "ann", session_id="s")
-        page = await memory.get_all("ann", session_id="s", limit=3, messages=True)
-        assert [item["memory"] for item in page["results"]] == ["n8", "n7", "n6"]
-        second_page = await memory.get_all(
-            "ann", session_id="s", limit=3, messages=True, cursor=page["next_cursor"]
-        )
-        assert [item["memory"] for item in second_page["results"]] == ["n5", "n4", "n3"]
-
-
 class TestSearch:
     async def test_filters_threshold_session_and_kinds(self, memory: AsyncMemory) -> None:
         await add_memory(memory, "green tea", metadata={"year": 2020}, session_id="s")
@@ -247,20 +211,6 @@ class TestSearch:
             assert page["results"][0]["memory"] == "black tea"
             assert scores == sorted(scores, reverse=True)
             assert all(0.0 <= score <= 1.0 for score in scores)
-
-    async def test_search_uses_reranker(self, location: str) -> None:
-        class Backwards:
-            async def score(self, query: str, texts: Any) -> list[float]:
-                return [n / len(texts) for n in range(len(texts))]
-
-        options = plain_options(location)
-        async with AsyncMemory(**options, reranker=Backwards()) as memory:
-            for text in ("green tea", "tea", "tea with milk"):
-                await add_memory(memory, text)
-            plain = await search_texts(memory, "green tea", rerank=False)
-            reranked = await search_texts(memory, "green tea")
-            assert plain[0] == "green tea"
-            assert reranked[-1] == "green tea"
 
     async def test_search_and_get_all_refuse_invalid_arguments(self, memory: AsyncMemory) -> None:
         searches: list[dict[str, Any]] = [
@@ -287,11 +237,6 @@ class TestSearch:
         for options in lists:
             with pytest.raises(InvalidArgument):
                 await memory.get_all(**{"user_id": "ann", **options})
-
-    async def test_unknown_user_has_no_memories(self, memory: AsyncMemory) -> None:
-        page = await memory.search("tea", "nobody")
-        assert page["results"] == []
-        assert "nobody" in page["message"]
 
 
 class TestBinding:

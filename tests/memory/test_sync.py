@@ -52,16 +52,6 @@ class TestMem0Interface:
         filtered = m.get_all(user_id="alice", filters={"category": "profile"}, limit=1)
         assert len(filtered["results"]) == 1
 
-    def test_infer_false_run_id_and_agent_id(self, m: Memory) -> None:
-        m.add("raw text", user_id="alice", agent_id="travel", run_id="trip-1", infer=False)
-        assert len(m.get_all(user_id="alice", run_id="trip-1")["results"]) == 1
-        assert m.get_all(user_id="alice", run_id="trip-2")["results"] == []
-        assert len(m.search("raw text", user_id="alice", agent_id="travel")["results"]) == 1
-        assert m.search("raw text", user_id="alice", agent_id="other")["results"] == []
-        m.add("of the agent alone", agent_id="travel", infer=False)
-        texts = {item["memory"] for item in m.get_all(agent_id="travel")["results"]}
-        assert texts == {"raw text", "of the agent alone"}
-
     def test_recall(self, m: Memory) -> None:
         m.add("I always take a window seat on trains.", user_id="alice", infer=False)
         result = m.recall("Which seat do I take on trains?", user_id="alice")
@@ -162,12 +152,6 @@ def test_short_and_long_term_memory_block(tmp_path: Path) -> None:
         memory.end_session(session_id="s", success=True)
         (lesson,) = memory.long_term().experience.get_all(success=True)
         assert lesson["memory_type"] == "experience"
-
-
-def test_job_state_can_be_read(m: Memory) -> None:
-    job = m.add("I live in Paris.", user_id="ann", background=True)
-    assert m.job(job["job_id"], wait=True)["state"] == "done"
-    assert len(m.get_all(user_id="ann")["results"]) == 1
 
 
 DEMO = """
