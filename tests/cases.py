@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 import pytest
 
 Case = TypeVar("Case")
-TEXTS = Path(__file__).parents[1] / "fixtures" / "texts"
+TABLES = Path(__file__).parents[1] / "fixtures" / "tables"
 # pytest.fail raises an exception that does not derive from Exception.
 FAILURES = (Exception, pytest.fail.Exception)
 
 
 def read_lines(file: str, table: str) -> list[str]:
-    """Return the lines of a table in `fixtures/texts`, which stand below its heading."""
-    tables = (TEXTS / f"{file}.txt").read_text("utf-8").split("\n== ")
+    """Return the lines of a table in `fixtures/tables`, which stand below its heading."""
+    tables = (TABLES / f"{file}.txt").read_text("utf-8").split("\n== ")
     (lines,) = [part.splitlines()[1:] for part in tables if part.startswith(f"{table}\n")]
     return [line for line in lines if line and not line.startswith("# ")]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memrecall.chat import Member
 from memrecall.chat.mentions import find_mentions, remove_mentions
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 
 GROUP = [
     Member(member_id="u1", name="Ann"),
@@ -20,39 +20,11 @@ GROUP = [
 
 
 def test_find_mentions() -> None:
-    cases: dict[str, list[str]] = {  # the ids, and texts that mention them
-        "u1": [
-            *("@Ann hello", "@ann, hello", "hello @ANN.", "@Ann的方案", "Ann, what do you think?"),
-            *("What do you think, Ann?", "@\u200bAnn", "@Ann’s idea", "look, @Ann."),
-            *("Thanks, Ann.", "Was it Tom, Ann?", "Hey Ann, are you there?"),
-        ],
-        "u2 u3": ["@Anna Lee and @u3"],
-        "u2": ["@anna   lee?", "@ Annie", "annie: see above"],
-        "": [
-            *("@Annabel", "@Anna", "@bot_77 please", "mail ann@ann.example or x@u3"),
-            *("Ann said so yesterday", "小明昨天说的", "we met Ann and Annie", "@ann-marie"),
-            *("@ann.lee", "https://x.com/@ann", "see x.com/@ann or www.x.com/@ann"),
-            *("`@ann` is how", "Ann，2026-11-15：“好的。”"),
-            "Ann, 2026-11-15: “@小明 Annie, come”\n小明，2026-11-16：“x”",
-            *("2026-11-15 你说过：“小深，你来”", "I met Tom, Ann.", "I met 小明, Ann."),
-            *("Ann: I said so yesterday", "小明：我昨天说过", "Ann: hello\nAnnie: hi", "a@b.com"),
-            *("@", ""),
-        ],
-        "u3": ["@小明你好", "@明明", "你怎么看，小明？", "```\n@ann\n```\n@小明"],
-        "u4": ["@小明明你好"],
-        "bot_7": [
-            *("＠小深 在吗", "问一下@deepseek助手", "@ＤｅｅｐＳｅｅｋ助手", "@BOT_7 please"),
-            *("小深，你怎么看？", "好的。小深，你呢", "ok@小深"),
-        ],
-        "u1 u3": ["@小明 @Ann 看看", "@u1@u3", "@Ann/@小明 look"],
-        "u1 u2 u3 u4 bot_7": ["@所有人 开会", "@all meeting"],
-    }
-
     def check(case: tuple[str, str]) -> None:
         text, expected = case
         assert list(find_mentions(text, GROUP)) == expected.split()
 
-    check_each([(text, ids) for ids, texts in cases.items() for text in texts], check)
+    check_each(read_rows("mentions", "mentions"), check)
 
 
 @given(st.text(max_size=60))

@@ -15,7 +15,7 @@ import typer
 from memrecall.cli.app import app
 from memrecall.store.database import distribution
 from memrecall.store.database.distribution import ClusterStatus, NodeStatus
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 from tests.cli.conftest import Shell, assert_error_line, import_messages
 from tests.loopback import QuietHandler, ScriptedServer, run_in_thread
 from tests.model.openai_server import Reply, completion, refusal, serve, tool_call
@@ -490,32 +490,6 @@ def test_add_is_the_same_command_in_both_places(shell: Shell, db: Path) -> None:
     assert [shell(*again).json["results"][0]["event"] for _ in range(2)] == ["ADD", "NONE"]
 
 
-INVALID_ARGUMENTS = [
-    ["search", "x", "--user", "lin", "--limit", "many"],
-    ["search", "x", "--user", "lin", "--limit", "100000"],
-    ["search", "x", "--user", "lin", "--since", "soon"],
-    ["search", "x", "--user", "lin", "--mode", "magic"],
-    ["search", "x", "--user", "lin", "--role", "king"],
-    ["search", "x", "--user", "lin", "--min-score", "7"],
-    ["search", "a AND", "--user", "lin", "--syntax", "query"],
-    ["search", " ", "--user", "lin"],
-    ["search", "x", "--user", "lin", "--since", "2026-02-01", "--until", "2026-01-01"],
-    ["add", " ", "--user", "lin"],
-    ["search", "x", "--user", "tab\tbed"],
-    ["search", "x"],
-    ["messages", "--user", "lin", "--limit", "0"],
-    ["messages", "--user", "lin", "--cursor", "forged"],
-    ["neighbors", "m01", "--user", "lin", "--before", "-1"],
-    ["add", "x", "--user", "lin", "--metadata", "[1"],
-    ["add", "x", "--user", "lin", "--metadata", "[1]"],
-    ["add", "x", "--user", "lin", "--keyword", "a=b"],
-    ["add", "x", "--user", "lin", "--source", "unknown"],
-    ["users", "disable", "nobody"],
-    ["sessions", "end", "nothing", "--user", "lin"],
-    ["dance"],
-]
-
-
 def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> None:
 
     before = shell("stats", "--db", chat, "--json").json
@@ -528,7 +502,7 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
         if as_json is not None:
             assert json.loads(as_json.err)["error"]["code"] == outcome.err.rpartition("[")[2][:-2]
 
-    check_each(INVALID_ARGUMENTS, check)
+    check_each(read_rows("commands", "any"), check)
     assert shell("stats", "--db", chat, "--json").json == before
 
 

@@ -10,7 +10,7 @@ import pytest
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.types import NewMessage, Role
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 from tests.cli.conftest import Shell, assert_error_line
 
 
@@ -136,19 +136,7 @@ class TestMemories:
         assert list_memories(shell, db_of_ann) == []
 
     def test_invalid_input_prints_one_error_line(self, shell: Shell, db_of_ann: Path) -> None:
-        cases: list[tuple[str, ...]] = [
-            ("list", "--filter", "[1]"),
-            ("list", "--filter", '{"a": {"like": 1}}'),
-            ("list", "--limit", "0"),
-            ("list", "--as-of", "then"),
-            ("search", " "),
-            ("update", "nobody"),
-            ("update", "nobody", "--text", "x"),
-            ("delete", "nobody"),
-            ("undo", "nobody"),
-            ("history", "nobody"),
-            ("add", "x", "--metadata", "{"),
-        ]
+        cases: list[tuple[str, ...]] = read_rows("commands", "memories")
 
         def check(arguments: tuple[str, ...]) -> None:
             assert_error_line(shell("memories", *arguments, "--user", "ann", "--db", db_of_ann))

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from memrecall.agent import Trace
 from memrecall.testing import call, call_raw, calls, fail, say, think
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 from tests.cli.conftest import GARAGE, PEANUTS, Shell, assert_error_line
 
 ROOT = Path(__file__).parent.parent.parent
@@ -214,29 +214,13 @@ def test_invalid_conversation_error_names_line(shell: Shell, chat: Path, tmp_pat
     check_each(BAD_FILES, check)
 
 
-INVALID_ARGUMENTS = [
-    ([], "there is no query"),
-    ([" "], "the query is empty"),
-    (["x", "--messages", "nowhere.json"], "cannot read nowhere.json"),
-    (["x", "--now", "soon"], "'soon' is not a time"),
-    (["x", "--max-iterations", "0"], "limit on iterations is 0"),
-    (["x", "--seconds", "-1"], "limit on seconds is -1"),
-    (["x", "--seconds", "nan"], "limit on seconds is nan"),
-    (["x", "--record", "a", "--replay", "b"], "are mutually exclusive"),
-    (["x", "--overwrite"], "--overwrite requires --record"),
-    (["x", "--replay", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
-    (["x", "--record", "a.jsonl"], "the offline rules make no model calls"),
-    (["x", "--session", "tab\tbed"], "session_id"),
-]
-
-
 def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> None:
 
     def check(case: tuple[list[str], str]) -> None:
         arguments, expected = case
         assert_error_line(shell("recall", *arguments, "--user", "lin", "--db", chat), expected)
 
-    check_each(INVALID_ARGUMENTS, check)
+    check_each(read_rows("commands", "recall"), check)
 
 
 def test_recall_does_not_create_database(shell: Shell, db: Path, tmp_path: Path) -> None:

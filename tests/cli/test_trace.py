@@ -10,7 +10,7 @@ import pytest
 
 from memrecall.store import TraceSummary
 from memrecall.testing import call, think
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 from tests.cli.conftest import PEANUTS, Shell, assert_error_line
 
 NOW = "2026-04-21T09:00:00Z"
@@ -144,29 +144,13 @@ def test_purge_removes_old_traces_of_all_users(shell: Shell, chat: Path) -> None
     assert shell(*base, "0", "--json").json["purged"] == 1
 
 
-INVALID_ARGUMENTS = [
-    (["show", "--user", "lin"], "exactly one of TRACE_ID, --last and --file"),
-    (["show", "tr_1", "--last", "--user", "lin"], "exactly one of TRACE_ID, --last and --file"),
-    (["show", "tr_1"], "a stored trace requires --user"),
-    (["show", "--last"], "a stored trace requires --user"),
-    (["show", "tr_1", "--user", "lin"], "there is no trace 'tr_1'"),
-    (["show", "--file", "nowhere.json"], "cannot read nowhere.json"),
-    (["list"], "--user"),
-    (["list", "--user", "lin", "--limit", "0"], "'--limit'"),
-    (["list", "--user", "lin", "--cursor", "forged"], "cursor"),
-    (["purge"], "--older-than"),
-    (["purge", "--older-than", "-1"], "out of range"),
-    (["purge", "--older-than", "1000000"], "out of range"),
-]
-
-
 def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> None:
 
     def check(case: tuple[list[str], str]) -> None:
         arguments, message = case
         assert_error_line(shell("trace", *arguments, "--db", chat), message)
 
-    check_each(INVALID_ARGUMENTS, check)
+    check_each(read_rows("commands", "trace"), check)
 
 
 def test_show_rejects_file_without_result(shell: Shell, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from memrecall.extraction import Fact, ModelExtractor, RuleExtractor, Utterance
 from memrecall.model.prompts import load_prompt
 from memrecall.testing import Request, ScriptedClient, fail, say, silence, wait
 from memrecall.types import Role
-from tests.cases import check_each_async
+from tests.cases import check_each_async, read_rows
 from tests.waiting import wait_until
 
 from .helpers import answer, prompt_lines
@@ -87,23 +87,12 @@ async def test_model_fact_gets_sources_type_slot_and_time() -> None:
     assert "Rome" in fact.keywords
 
 
-ANSWERS: list[str] = [
-    '{"facts": [{"text": "User likes tea.", "sources": [1]}]}',
-    '```json\n{"facts": [{"text": "User likes tea.", "sources": 1}]}\n```',
-    '[{"text": "User likes tea."}]',
-    '{"facts": ["User likes tea."]}',
-    '{"text": "User likes tea.", "field": null, "since": "null", "type": "unheard of"}',
-    '"{\\"facts\\": [\\"User likes tea.\\"]}"',
-    'Here you are: {"facts": ["User likes tea.",]}',
-]
-
-
 async def test_answers_in_other_json_shapes_are_accepted() -> None:
     async def check(text: str) -> None:
         result, _ = await facts(say(text), parse_turns("I like tea."))
         assert result == [("user", "User likes tea.")]
 
-    await check_each_async(ANSWERS, check)
+    await check_each_async(read_rows("facts", "answers"), check)
 
 
 @pytest.mark.parametrize("text", ['{"facts": []}', "[]", '{"facts": [{"text": ""}]}'])
@@ -124,33 +113,8 @@ async def test_facts_without_a_persons_message_are_dropped() -> None:
     assert result == [("user", "User asked what to do.")]
 
 
-GROUNDED: list[tuple[list[str], str]] = [
-    (["I moved to Faro on 3 March."], "User moved to Faro on 2026-03-03."),
-    (["I moved last week."], "User moved in the week of 2026-03-02."),
-    (["I fly home in two weeks."], "User flies home around 2026-03-24."),
-    (["My rent is 4,300 a month."], "User's rent is 4300 a month."),
-    (["My budget is 5k."], "User's budget is 5000."),
-    (["I have two cats."], "User has 2 cats."),
-    (["The meeting is at 3 pm."], "User's meeting is at 15:00."),
-    (["I can't do dairy."], "User is lactose intolerant."),
-    (["assistant| Do you live in Porto?", "Yes"], "User lives in Porto."),
-    (["My sister is Anna.", "She moved to Rome."], "Anna moved to Rome."),
-    (["I live in Rome, tell me if it rains."], "User lives in Rome."),
-    (["我住在杭州，有三只猫。"], "用户住在杭州，有3只猫。"),
-    (["我下周三去北京。"], "用户2026年3月18日去北京。"),
-    (["我每月房租四千三百。"], "用户每月房租4300。"),
-]
-INVENTED: list[tuple[list[str], str]] = [
-    (["I moved to Faro."], "User moved to Rome."),
-    (["I moved to Faro."], "User moved to Faro on 2019-07-01."),
-    (["My rent is 4,300 a month."], "User's rent is 3400 a month."),
-    (["I have two cats."], "User has 5 cats."),
-    (["assistant| Porto is lovely.", "I like it there."], "User lives in Porto."),
-    (['He wrote: "I eat meat every day, I swear."'], "User eats meat every day."),
-    (["Imagine I live in a castle."], "User lives in a castle."),
-    (["我住在杭州。"], "用户住在苏州。"),
-    (["我有三只猫。"], "用户有5只猫。"),
-]
+GROUNDED: list[tuple[list[str], str]] = read_rows("facts", "grounded")
+INVENTED: list[tuple[list[str], str]] = read_rows("facts", "invented")
 
 
 Case = tuple[list[str], str]
@@ -177,20 +141,8 @@ async def test_facts_are_grounded_in_their_sources() -> None:
     await check_stored(GROUNDED, INVENTED)
 
 
-PARAPHRASED: list[tuple[list[str], str]] = [
-    (["I can't do dairy."], "User is lactose intolerant."),
-    (["I never touch alcohol."], "User does not drink."),
-    (["我在中学教书"], "用户是老师。"),
-    (["我不吃肉"], "User is vegetarian."),
-    (["assistant| So you gave up smoking.", "Yes, at last"], "User does not smoke."),
-]
-UNRELATED: list[tuple[list[str], str]] = [
-    (["The weather is nice today."], "User is depressed."),
-    (["Can you fix this bug?"], "User is vegetarian."),
-    (["The meeting was boring."], "User likes gambling."),
-    (["今天天气真好。"], "用户患有抑郁症。"),
-    (["帮我改一下代码"], "用户吃素。"),
-]
+PARAPHRASED: list[tuple[list[str], str]] = read_rows("facts", "paraphrased")
+UNRELATED: list[tuple[list[str], str]] = read_rows("facts", "unrelated")
 
 
 async def test_facts_have_to_do_with_the_messages_that_they_name() -> None:

@@ -11,7 +11,7 @@ import pytest
 from memrecall.extraction.model import ModelExtractor
 from memrecall.memory import AsyncMemory
 from memrecall.testing import ScriptedClient
-from tests.cases import check_each_async
+from tests.cases import check_each_async, read_rows
 
 from ..extraction.helpers import answer
 from .conftest import make_settings
@@ -19,38 +19,12 @@ from .conftest import make_settings
 Said = tuple[str, str]  # the day of a message in 2026, and its text
 MOST_ORDERS = 3  # that are tried for each list
 
-SLOTS: list[list[Said]] = [
-    [("01-05", "I live in Porto."), ("03-01", "I moved to Faro."), ("06-10", "I moved to Oslo.")],
-    [
-        ("01-05", "我住在北京。"),
-        ("03-01", "我搬到上海了。"),
-        ("05-02", "我搬到杭州了。"),
-        ("06-10", "我搬到成都了。"),
-    ],
-    [("01-05", "I work at Google."), ("03-01", "I joined Meta.")],
-    [("01-05", "I love coffee."), ("03-01", "I hate coffee.")],
-    [("01-05", "我喜欢咖啡。"), ("03-01", "我讨厌咖啡。")],
-]
+SLOTS: list[list[Said]] = read_rows("changes", "slots")
 
 
 # What was said, one after the other, and the memory and the partner that remain.
-PARTNERS: list[tuple[list[str], str, str]] = [
-    (["My girlfriend is Ana.", "I broke up with Ana."], "User broke up with Ana.", ""),
-    (["My girlfriend is Ana.", "We broke up."], "User broke up with their partner.", ""),
-    (["I'm single.", "My girlfriend is Ana."], "User's girlfriend is called Ana.", "Ana"),
-    (["I'm dating Tom.", "We broke up.", "My wife is Lea."], "User's wife is called Lea.", "Lea"),
-    (["My wife is Ana.", "I got divorced."], "User is divorced.", ""),
-    (["我的女朋友是小雨。", "我和小雨分手了。"], "用户和小雨分手了。", ""),
-    (["我女朋友叫小雨。", "我分手了。"], "用户分手了。", ""),
-    (["我男朋友叫小明。", "我分手了。", "我的男朋友是阿强。"], "用户的男朋友是阿强。", "阿强"),
-    (["我老婆叫小雨。", "我离婚了。"], "用户离婚了。", ""),
-]
-LEFT_HOMES: list[tuple[list[str], str, str]] = [
-    (["I live in Rome.", "I no longer live in Berlin."], "where do I live", "Rome"),
-    (["I live in Berlin.", "I left Berlin.", "I live in Rome."], "Where do I live?", "Rome"),
-    (["我住在上海。", "我不住在北京了。"], "我住在哪里", "上海"),
-    (["我住在北京。", "我不住在北京了。", "我现在住在上海。"], "我住在哪里？", "上海"),
-]
+PARTNERS: list[tuple[list[str], str, str]] = read_rows("changes", "partners")
+LEFT_HOMES: list[tuple[list[str], str, str]] = read_rows("changes", "left homes")
 
 
 @pytest.fixture(params=["tables", "ladybug"])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument
 from memrecall.text.privacy import DETECTORS, SENSITIVE_DATA, DetectedKinds, PrivacyPolicy
-from tests.cases import check_each
+from tests.cases import check_each, read_rows
 from tests.text.growth import ALPHABETS
 
 ALL = PrivacyPolicy("redact", "redact")
@@ -41,40 +41,8 @@ SECRETS: dict[str, str] = {
     "我的密码：correcthorse": "我的密码：[redacted: password]",
     "api key: abc123def456": "api key: [redacted: api key]",
 }
-PERSONAL: dict[str, str] = {
-    "My card: 4111 1111 1111 1111.": "card number",
-    "卡号378282246310005": "card number",
-    "身份证11010519491231002X": "Chinese identity number",
-    "my email is ann.lee+x@mail.example.com": "e-mail",
-    "邮箱ann@example.cn。": "e-mail",
-    "我的手机是13812345678": "mobile number",
-    "+86 138 1234 5678": "mobile number",
-    "phone=138-1234-5678": "mobile number",
-    "call +44 20 7183 8750 today": "phone number",
-    "(415) 555-2671": "phone number",
-    "电话是010-62793001，": "phone number",
-}
-HARMLESS = (
-    "the token is parsed in tokens.py",
-    "password = getpass.getpass()",
-    "my password is wrong, and the secret is understanding people",
-    "def read(api_key: AuthenticationToken, password=default_password): ...",
-    "api_key=settings.api_key",
-    "我的密码是什么？",
-    "def login(user: str, password: str) -> Token:",
-    "rename sk-button to primary-button",
-    "see https://example.com/a:b@c and 10:30",
-    "-----BEGIN CERTIFICATE-----",
-    "我忘了密码，怎么办？",
-    "commit 3bd1c18 changes the secret santa page",
-    "ask-me-anything-about-the-weather",
-    "max_tokens=100000, tokens: 128000",
-    "my basic responsibilities, and the password is  understandably long",
-    "密码为您的身份证后6位",
-    "card 4111111111111112, order 20250101123456, at 1738123456789",
-    "身份证110105194912310021",
-    "git@github.com:a/b.git, GB/T 14598.151-2012, https://x.com/13812345678, 3.1415926535897932",
-)
+PERSONAL: dict[str, str] = dict(read_rows("personal", "personal"))
+HARMLESS = read_rows("personal", "harmless")
 
 
 def test_secrets_are_redacted_by_default() -> None:
