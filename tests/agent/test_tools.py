@@ -10,9 +10,8 @@ from autogen_core.models import UserMessage
 from pydantic import ValidationError
 
 from memrecall.agent import MEMRECALL_TOOLS, Recaller, StopReason
-from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
-from memrecall.agent.tools.table import TOOLS, forced_handoff, function_schemas
+from memrecall.agent.tools.table import TOOLS
 from memrecall.budget import Limits
 from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
 from memrecall.library.caches import Caches
@@ -78,20 +77,6 @@ class TestRegistry:
         handoff = HandoffInput(reason="r", search_summary="s", confidence=1.0)
         assert (handoff.iteration_used, handoff.context_window_used) == (1, 5)
         assert (handoff.relevant_memory_keys, handoff.needs_more_info) == ([], False)
-
-    @pytest.mark.parametrize("language", ["en", "zh"])
-    def test_schemas_are_cached_and_describe_arguments(self, language: Any) -> None:
-        schemas = function_schemas(Interface.RECALL, language)
-        assert function_schemas(Interface.RECALL, language) is schemas
-        assert [schema["name"] for schema in schemas] == list(MEMRECALL_TOOLS)
-        for schema in schemas:
-            for name, argument in schema["parameters"]["properties"].items():
-                assert argument["description"], name
-                assert "title" not in argument
-                assert "anyOf" not in argument
-        assert forced_handoff(language).schema is schemas[-1]
-        names = {name for schema in schemas for name in schema["parameters"]["properties"]}
-        assert not names & {"user_id", "agent_id", "session_id", "iteration_used"}
 
     def test_texts_describe_every_argument_in_both_languages(self) -> None:
         for tool in TOOLS.values():

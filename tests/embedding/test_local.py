@@ -85,21 +85,6 @@ async def test_dimensions_and_name_are_known_before_loading() -> None:
     await embedder.close()
 
 
-@pytest.mark.concurrent
-async def test_concurrent_first_calls_load_once(fake: type[FakeModel]) -> None:
-    embedder = LocalEmbedder()
-    halt = Blocker()
-    fake.load_hook = staticmethod(halt)
-    first = asyncio.create_task(embedder.embed(["0"]))
-    await halt.wait_until_started()
-    others = [asyncio.create_task(embedder.embed([str(i)])) for i in range(1, 10)]
-    await asyncio.sleep(0)
-    halt.release()
-    await asyncio.gather(first, *others)
-    assert fake.thread_counts == [1]  # loaded once, with one thread
-    await embedder.close()
-
-
 async def test_model_can_be_loaded_before_first_text(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
     await asyncio.gather(embedder.load(), embedder.load())

@@ -55,13 +55,6 @@ async def test_second_run_reuses_imported_corpus(library: Library, tmp_path: Pat
         await evaluate(library, corpus, questions, tmp_path / "anew")
 
 
-async def test_evaluate_recall_offline(library: Library, tmp_path: Path) -> None:
-    corpus, questions = files(tmp_path)
-    run = await evaluate(library, corpus, questions, tmp_path / "run", mode="recall")
-    assert all(answer.recalled for answer in run.answers)
-    assert run.unanswerable == 1
-
-
 async def test_unknown_mode_and_other_corpus_are_rejected(library: Library, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="holds 0 messages and 0 memories, the corpus 8"):
         await evaluate(library, *files(tmp_path), tmp_path / "other", stored=True)

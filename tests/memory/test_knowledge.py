@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.errors import Disabled, EmbedderFailed, InvalidArgument, NotFound, StorageBusy
+from memrecall.errors import Disabled, EmbedderFailed, InvalidArgument, StorageBusy
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
@@ -91,14 +91,6 @@ class TestEntries:
 
         await check_each_async(cases, check)
 
-    async def test_entry_survives_restart(self, location: str) -> None:
-        async with await Library.open(make_settings(location)) as library:
-            await fill(KnowledgeBase(library, DOCTOR))
-        async with await Library.open(make_settings(location)) as library:
-            assert await search_titles(KnowledgeBase(library, DOCTOR), "fastapi") == [
-                "Python Web 框架"
-            ]
-
     async def test_write_requires_permission(self, library: Library) -> None:
         base = KnowledgeBase(library, Scope("ann", "doctor"))
         for operation in (
@@ -108,15 +100,6 @@ class TestEntries:
         ):
             with pytest.raises(Disabled):
                 await operation
-
-    async def test_delete_of_unknown_entry_fails(self, library: Library) -> None:
-        base = KnowledgeBase(library, DOCTOR)
-        key = await base.add(NewKnowledge("x y z"))
-        await base.delete(key)
-        for missing_key in (key, "kb-none"):
-            with pytest.raises(NotFound):
-                await base.delete(missing_key)
-        assert await search_titles(base, "x y z") == []
 
 
 class TestSearch:
