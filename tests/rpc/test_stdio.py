@@ -6,9 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +15,7 @@ from hypothesis import strategies as st
 from memrecall.server.rpc.stdio import LineBuffer
 
 from ..waiting import PROCESS_LIMIT
+from .test_stdio_end import StdioProcess, started
 
 ENVIRONMENT = {
     **os.environ,
@@ -26,73 +25,33 @@ ENVIRONMENT = {
 }
 
 
-class RpcProcess:
-    """A `memrecall rpc` process."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "memrecall", "rpc", "--db", str(folder / "x.db")]
-        self.process = subprocess.Popen(
-            [*command, *arguments],
-            env=ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def send(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-
-    def read_reply(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
-
-    def call(self, method: str, *params: Any, id_: Any = 1) -> Any:
-        message = {"jsonrpc": "2.0", "method": method, "params": params, "id": id_}
-        self.send(json.dumps(message).encode() + b"\n")
-        return self.read_reply()
-
-    def end(self) -> tuple[int, bytes, bytes]:
-        """Close the input and return the exit code, stdout and stderr."""
-        out, errors = self.process.communicate(timeout=PROCESS_LIMIT)
-        return self.process.returncode, out, errors
-
-
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RpcProcess]:
-    started = RpcProcess(tmp_path, "--data-dir", str(tmp_path / "data"), "--agent", "helper")
-    yield started
-    started.process.kill()
-    started.process.wait()
-    for stream in (started.process.stdin, started.process.stdout, started.process.stderr):
-        assert stream is not None
-        with suppress(BrokenPipeError):
-            stream.close()
+def server(tmp_path: Path) -> Iterator[StdioProcess]:
+    options = ("--data-dir", str(tmp_path / "data"), "--agent", "helper")
+    with started("rpc", tmp_path, *options) as process:
+        yield process
 
 
 @pytest.mark.service
 @pytest.mark.concurrent
 def test_server_survives_garbage_and_stops_at_end_of_input(
-    server: RpcProcess, tmp_path: Path
+    server: StdioProcess, tmp_path: Path
 ) -> None:
-    for garbage in (b"garbage\n", b"\xff\xfe\n", b"[]\n", b"{}\n", b"x" * 2_000_000 + b"\n"):
+    for garbage in (b"garbage", b"\xff\xfe", b"[]", b"{}", b"x" * 2_000_000):
         server.send(garbage)
-        assert server.read_reply()["id"] is None
-    server.send(b"\n  \r\n\t\n")  # empty lines have no reply
-    server.send(
-        b'{"jsonrpc":"2.0","method":"memory_add","params":["parasol","b"]}\n'
-    )  # nor has a notification
-    status = server.call("memory_get_status")
-    assert status["result"]["status"] == "ok"
-    path = server.call("memory_init_workspace", "t")["result"]["path"]
+        assert server.reply()["id"] is None
+    server.send(b"\n  \r\n\t")  # empty lines have no reply
+    # Nor has a notification.
+    server.send(b'{"jsonrpc":"2.0","method":"memory_add","params":["parasol","b"]}')
+    assert server.call("memory_get_status", [])["status"] == "ok"
+    path = server.call("memory_init_workspace", ["t"])["path"]
     assert path == str(tmp_path / "data" / "workspaces" / "t")
-    batch = b'[{"jsonrpc":"2.0","method":"memory_query","params":["parasol"],"id":"q"},1]\r\n'
+    batch = b'[{"jsonrpc":"2.0","method":"memory_query","params":["parasol"],"id":"q"},1]\r'
     server.send(batch)
-    first, second = server.read_reply()
+    first, second = server.reply()
     assert (first["result"]["results"][0]["summary"], second["error"]["code"]) == ("b", -32600)
-    server.send(b'{"jsonrpc":"2.0","method":"memory_get_status","id":9}')  # without a final newline
-    code, out, errors = server.end()
+    last = b'{"jsonrpc":"2.0","method":"memory_get_status","id":9}'  # without a final newline
+    code, out, errors = server.stop(None, last)
     assert code == 0
     assert json.loads(out)["id"] == 9
     assert out.count(b"\n") == 1
@@ -145,11 +104,11 @@ def test_input_can_be_a_file_and_no_web_framework_is_loaded(tmp_path: Path) -> N
 
 @pytest.mark.service
 @pytest.mark.concurrent
-def test_closed_output_is_not_an_error(server: RpcProcess) -> None:
-    assert "result" in server.call("memory_get_status")
+def test_closed_output_is_not_an_error(server: StdioProcess) -> None:
+    server.call("memory_get_status", [])
     assert server.process.stdout is not None
     server.process.stdout.close()
-    server.send(b'{"jsonrpc":"2.0","method":"memory_get_status","id":1}\n')
+    server.send(b'{"jsonrpc":"2.0","method":"memory_get_status","id":1}')
     assert server.process.wait(timeout=PROCESS_LIMIT) == 0
 
 

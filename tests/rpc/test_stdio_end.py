@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +63,21 @@ class StdioProcess:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
+    def call(self, method: str, params: Any) -> Any:
+        """Return the result of a call."""
+        self.request(method, params)
+        return self.reply()["result"]
+
     def initialize(self) -> None:
-        self.request("initialize", INITIALIZE)
-        assert "result" in self.reply()
+        self.call("initialize", INITIALIZE)
         self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
-    def stop(self, how: signal.Signals | None) -> tuple[int, bytes, bytes]:
-        """Send a signal, or close the input; return the exit code, stdout and stderr."""
+    def stop(self, how: signal.Signals | None, last: bytes = b"") -> tuple[int, bytes, bytes]:
+        """Send a signal, or the last bytes of the input; return the exit code and both outputs."""
         if how is not None:
             self.process.send_signal(how)
             self.process.wait(timeout=PROCESS_LIMIT)
-        out, errors = self.process.communicate(timeout=PROCESS_LIMIT)
+        out, errors = self.process.communicate(last or None, timeout=PROCESS_LIMIT)
         return self.process.returncode, out, errors
 
 
@@ -84,7 +88,8 @@ def started(command: str, folder: Path, *arguments: str, **settings: str) -> Ite
         yield server
     finally:
         server.process.kill()
-        server.process.communicate()
+        with suppress(ValueError, BrokenPipeError):  # a pipe that is closed already
+            server.process.communicate()
 
 
 @contextmanager
@@ -140,8 +145,7 @@ async def test_rpc_ends_cleanly_and_keeps_what_it_acknowledged(
     tmp_path: Path, how: signal.Signals | None
 ) -> None:
     with started("rpc", tmp_path) as server:
-        server.request("memory_add", ["content", "summary"])
-        key = server.reply()["result"]["id"]
+        key = server.call("memory_add", ["content", "summary"])["id"]
         code, out, errors = server.stop(how)
     assert (code, out, b"Traceback" in errors) == (0, b"", False), errors.decode()
     async with open_library(str(tmp_path / "x.db"), tmp_path) as library:
