@@ -6,19 +6,15 @@ import pytest
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import CreateResult, LLMMessage, UserMessage
 
-from memrecall.errors import ModelFailed, ScriptExhausted
+from memrecall.errors import ScriptExhausted
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.testing import (
-    Request,
     ScriptedClient,
-    Step,
     call,
     call_raw,
     calls,
-    fail,
     open_library,
-    repeat,
     say,
     silence,
     think,
@@ -52,41 +48,11 @@ async def test_script_steps_run_in_order() -> None:
     assert (await client.create(MESSAGES)).content == ""
 
 
-async def test_requests_are_recorded() -> None:
-    client = ScriptedClient([say("1"), say("2")], tokens=(10, 2))
-    messages = list(MESSAGES)
-    await client.create(messages, tool_choice="required", extra_create_args={"seed": 1})
-    messages.append(MESSAGES[0])
-    await client.create(messages, tools=[{"name": "search"}], json_output=True)
-    first, second = client.requests
-    assert len(first.messages) == 1
-    assert (first.tool_choice, first.options, first.tools) == ("required", {"seed": 1}, ())
-    assert (second.tool_names, second.json_output) == (("search",), True)
-    assert client.actual_usage().prompt_tokens == 20
-
-
 async def test_exhausted_script_raises() -> None:
     client = ScriptedClient([say("1")])
     await client.create(MESSAGES)
     with pytest.raises(ScriptExhausted, match="has 1 steps, and the model was called 2 times"):
         await client.create(MESSAGES)
-
-
-async def test_step_can_be_function_of_request() -> None:
-    def repeat_request(request: Request) -> Step:
-        return say(str(request.messages[-1].content))
-
-    client = ScriptedClient([repeat(repeat_request, 2), *repeat(say("end"), 2)])
-    contents = [(await client.create(MESSAGES)).content for _ in range(4)]
-    assert contents == ["茶?", "茶?", "end", "end"]
-
-
-async def test_fail_raises_model_failed() -> None:
-    client = ScriptedClient([fail("rate_limited", "slow down")])
-    with pytest.raises(ModelFailed, match="slow down") as failure:
-        await client.create(MESSAGES)
-    assert failure.value.kind == "rate_limited"
-    assert failure.value.may_pass
 
 
 @pytest.mark.concurrent

@@ -68,14 +68,21 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return loaded
 
 
+async def save_snapshot(library: Library) -> tuple[SearchPage, Path]:
+    """Store enough rows for a snapshot; return a page of results and the file."""
+    await library.add_messages(LIN, batch(0, 600))
+    await library.vectors.settle()
+    page = await top(library)
+    file = snapshot_file(library)
+    assert file.exists()
+    return page, file
+
+
 async def test_new_process_loads_snapshot_and_later_changes(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with await open_library(location, tmp_path) as first:
-        await first.add_messages(LIN, batch(0, 600))
-        await first.vectors.settle()
-        await top(first)
-        assert snapshot_file(first).exists()
+        await save_snapshot(first)
         await first.add_messages(LIN, batch(600, 10))
         before = await top(first)
     loaded = loads(monkeypatch)
@@ -90,10 +97,7 @@ async def test_damaged_or_foreign_snapshot_is_ignored(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with await open_library(location, tmp_path) as first:
-        await first.add_messages(LIN, batch(0, 600))
-        await first.vectors.settle()
-        before = await top(first)
-        file = snapshot_file(first)
+        before, file = await save_snapshot(first)
         data = file.read_bytes()
         await first.add_messages(Scope("maya"), batch(0, 600))
         await first.search(Scope("maya"), SearchRequest("tea", now=NOW))
@@ -122,10 +126,7 @@ async def test_flipped_bits_in_snapshot_do_not_change_results(
     location: str, tmp_path: Path
 ) -> None:
     async with await open_library(location, tmp_path) as first:
-        await first.add_messages(LIN, batch(0, 600))
-        await first.vectors.settle()
-        before = await top(first)
-        file = snapshot_file(first)
+        before, file = await save_snapshot(first)
     whole = file.read_bytes()
     for position in range(100, len(whole), len(whole) // 8):
         flipped = bytearray(whole)
@@ -162,9 +163,7 @@ async def test_snapshot_files_are_private_and_do_not_contain_user_id(
     location: str, tmp_path: Path
 ) -> None:
     async with await open_library(location, tmp_path) as library:
-        await library.add_messages(LIN, batch(0, 600))
-        await top(library)
-        file = snapshot_file(library)
+        _, file = await save_snapshot(library)
         assert file.stat().st_mode & 0o077 == 0
         assert file.parent.stat().st_mode & 0o077 == 0
         assert "lin" not in file.name
