@@ -34,13 +34,6 @@ def test_language_of_text(text: str, language: str) -> None:
     assert language_of(text) == language
 
 
-async def test_request_is_the_last_user_message(library: Library) -> None:
-    messages = parse_messages(
-        [{"role": "user", "content": "first"}, {"role": "assistant", "content": "second"}]
-    )
-    assert Conversation(messages, library.store, ANN).request.text == "first"
-
-
 async def test_half_a_surrogate_in_the_request_is_replaced(library: Library) -> None:
     broken = "what was my database \ud83d config\0 from before"
     forms: list[object] = [

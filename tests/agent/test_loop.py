@@ -101,24 +101,6 @@ async def test_recall_from_start_to_handoff(library: Library) -> None:
     assert recall.usage["model_calls"] == recall.usage["tool_calls"] == 3
 
 
-async def test_prompt_prefix_is_stable_between_turns(library: Library) -> None:
-    client = ScriptedClient(
-        [search(), detail("a1"), expand_window(9), search("dinner"), hand_off("a1")]
-    )
-    await run_recall(library, client=client, messages=user_messages(12))
-
-    prompts = [request.messages for request in client.requests]
-    assert len({str(messages[0]) for messages in prompts}) == 1
-    assert len({str(request.tools) for request in client.requests}) == 1
-    for earlier, later in (
-        (prompts[0], prompts[1]),
-        (prompts[1], prompts[2]),
-        (prompts[3], prompts[4]),
-    ):
-        assert later[: len(earlier) - 1] == earlier[:-1]  # only the hint at the end is replaced
-    assert all(request.tool_choice == "required" for request in client.requests)
-
-
 async def test_several_calls_in_one_turn_run_in_order(library: Library) -> None:
     client = ScriptedClient([calls(search(), detail("a1"), search("dinner")), hand_off("a1")])
     recall = await run_recall(library, client=client)
