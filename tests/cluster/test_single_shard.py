@@ -14,6 +14,7 @@ from memrecall.agent.tools.table import tools_for
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
+from memrecall.server.http.openapi import load_examples
 from memrecall.store.database.distribution import REFERENCE_TABLES
 from memrecall.store.knowledge import NewKnowledge
 from memrecall.testing import say
@@ -24,7 +25,7 @@ from tests.counting import recorded_statements
 from tests.rpc.mcp_clients import call_tool, over_http, tool_names
 from tests.rpc.test_http import CALLS, call_method
 from tests.server.http_service import serve_in_process, serve_on_socket
-from tests.server.record_examples import REQUESTS, send_requests
+from tests.server.record_examples import send_requests
 
 OPERATOR = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
 OPERATOR_TOOLS = ("memory_get_status", "memory_dump", "memory_backup")
@@ -34,7 +35,7 @@ async def test_statements_of_every_endpoint(library: Library) -> None:
     with recorded_parameters() as statements:
         answers = await send_requests(library)
 
-    assert answers.keys() == REQUESTS.keys()
+    assert answers.keys() == load_examples().keys()
     assert len(statements) > 100
     assert await find_multi_shard(library.store, statements) == {}
 
