@@ -70,6 +70,7 @@ class ConversationMessage:
     parent_message_id: str | None = None
     content_type: str = "text"
     metadata: dict[str, Any] = field(default_factory=dict, hash=False)
+    project: str | None = None
 
     def to_new_message(self) -> NewMessage:
         """Return the message in the form that is stored; InvalidArgument if it cannot be."""
@@ -83,6 +84,7 @@ class ConversationMessage:
                 content_type=self.content_type,
                 parent_message_id=self.parent_message_id,
                 metadata=self.metadata,
+                project=self.project,
             )
         except ValidationError as error:
             raise InvalidArgument(describe_validation_error(error)) from None
@@ -228,6 +230,7 @@ def parse_message(item: object) -> ConversationMessage:
         _get_text(item, "parent_message_id"),
         _get_text(item, "content_type") or content_type,
         _parse_metadata(item),
+        item.project if isinstance(item, NewMessage) else None,
     )
 
 

@@ -248,6 +248,7 @@ Id = Annotated[str, _validator(check_id, str)]
 Name = Annotated[str, StringConstraints(max_length=NAME_LENGTH), _TEXT]
 Speaker = Annotated[Name | None, BeforeValidator(lambda value: value or None)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=LABEL_LENGTH), _TEXT]
+ProjectLabel = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH), _TEXT]
 TimeZone = Annotated[str, _validator(lambda _, value: check_time_zone(value), str)]
 Content = Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH), _TEXT]
 Moment = Annotated[datetime, _validator(lambda name, value: parse_time(value, name))]
@@ -269,6 +270,7 @@ class NewMessage(_Input):
     content_type: Label = "text"
     parent_message_id: Id | None = None
     metadata: JsonObject = Field(default_factory=dict)
+    project: ProjectLabel | None = None  # counts where the scope has none
 
 
 class Message(BaseModel):
@@ -289,6 +291,7 @@ class Message(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
     create_time: datetime
     sequence_no: int
+    project: str | None = None
 
 
 class Keyword(_Input):
@@ -319,6 +322,7 @@ class NewMemory(_Input):
     expires_at: Moment | None = None
     conflicts_with: tuple[Id, ...] = ()  # memories that it contradicts without replacing them
     said_at: Moment | None = None  # the time of its latest message, if that is known
+    project: ProjectLabel | None = None  # counts where the scope has none
 
     def as_claim(self, *keys: str) -> "NewMemory":
         """Return a claim that conflicts with other memories; it fills no slot of the profile."""
@@ -380,6 +384,7 @@ class MemoryRecord(BaseModel):
     superseded_reason: str | None = None
     last_recalled_at: datetime | None = None
     deleted_at: datetime | None = None
+    project: str | None = None
 
     @property
     def since(self) -> datetime:

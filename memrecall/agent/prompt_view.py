@@ -146,6 +146,9 @@ def write_block(
     ending: list[str] = []
     if result.withheld:
         ending.append(say(language, "matches_withheld", count=result.withheld))
+    if result.other_projects:
+        names = _flatten(", ".join(result.other_projects))
+        ending.append(say(language, "other_projects", names=names))
     if handoff.needs_more_info and handoff.follow_up_question:
         question = _flatten(handoff.follow_up_question, characters // 4)
         ending.append(say(language, "block_question", question=question))

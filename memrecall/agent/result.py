@@ -204,6 +204,7 @@ class RecallResult(_FrozenModel):
     keys_dropped_unlisted: int = Field(default=0, exclude=True)  # how many more were dropped
     withheld: int = 0
     degraded: list[str] = []
+    other_projects: list[str] = []  # in which something fits, if nothing here surely does
     fallback: str | None = None
     trace: Trace
 

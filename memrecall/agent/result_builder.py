@@ -1,12 +1,13 @@
 """The end of a recall: handoff, evidence and trace become one result, and the trace is stored."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memrecall.agent.evidence import gather_evidence, resolve_times
 from memrecall.agent.loop import Finish, LoopContext, Stop
 from memrecall.agent.result import (
+    Certainty,
     RecalledMemory,
     RecallHandoff,
     RecallResult,
@@ -19,6 +20,8 @@ from memrecall.agent.trace_events import HandoffEvent, StopEvent
 from memrecall.errors import MemrecallError, WorkerFailed
 from memrecall.json_objects import make_storable
 from memrecall.scope import Permission
+from memrecall.search import SearchRequest
+from memrecall.search.request import LONGEST_REQUEST
 from memrecall.store import BODY_BYTES, NewTrace, measure_body, withhold_contents
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
@@ -34,6 +37,8 @@ _MAX_STORED_EVENTS = 100
 _MAX_STORED_CONTENT = 2_000
 _MAX_ANALYZED = 20_000
 _MAX_REQUEST_WORDS = 8
+_MAX_OTHERS = 5  # hits of other projects
+_LIKELY = 0.5  # the lowest probability of a hit that names its project
 _UNABLE = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
 # Failures of the model, after which the rules continue from the results so far.
 CAN_FALL_BACK = _UNABLE | {
@@ -107,11 +112,30 @@ async def build_result(
         keys_dropped_unlisted=state.dropped_unlisted,
         withheld=state.withheld,
         degraded=list(state.degraded),
+        other_projects=await _name_other_projects(state, handoff, outcome),
         fallback=outcome.fallback and outcome.fallback.reason.value,
         trace=context.recorder.finish(),
     )
     await _store_trace(state, result, keep_days)
     return result
+
+
+async def _name_other_projects(
+    state: RecallState, handoff: RecallHandoff, outcome: RunOutcome
+) -> list[str]:
+    """Return the projects in which something fits, if nothing here surely does."""
+    scope = state.scope
+    is_sure = Certainty.from_probability(handoff.confidence) is Certainty.SURE
+    if scope.read_project is None or is_sure or outcome.reason is not StopReason.HANDOFF:
+        return []
+    if not state.searches:  # the message refers to nothing
+        return []
+    text = state.conversation.request.text[:LONGEST_REQUEST]
+    request = SearchRequest(text, limit=_MAX_OTHERS, until=state.end_time, now=state.now)
+    page = await state.library.search(replace(scope, all_projects=True), request)
+    likely = [hit.key for hit in page.results if (hit.probability or 0) >= _LIKELY]
+    names = dict.fromkeys(page.records[key].project for key in likely)
+    return [name for name in names if name is not None and name != scope.project]
 
 
 def _handoff_event(

@@ -62,6 +62,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
         "users": owners.user_commands,
         "agents": owners.agent_commands,
         "sessions": owners.session_commands,
+        "projects": owners.project_commands,
         "keys": owners.key_commands,
     },
     "Evaluation": {"eval": evaluation.evaluation_commands},

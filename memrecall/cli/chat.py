@@ -60,7 +60,7 @@ def chat_command(
         raise InvalidArgument("--as requires --group", hint="Add --group FILE")
     if message is not None and not message.strip():
         raise InvalidArgument("the message is empty", hint="Pass some text")
-    scope = options.build_scope(str(user), agent, session)
+    scope = shared.of_user(user).scope(agent, session)
     with _open_chat(shared) as (runner, library, chat_arguments):
         from memrecall.chat import SingleChat
 
@@ -101,7 +101,7 @@ def _run_group(
     with _open_chat(shared) as (runner, library, chat_arguments):
         from memrecall.chat import GroupChat
 
-        scope = options.build_scope(definition.group_id, agent, session)
+        scope = shared.of_user(definition.group_id).scope(agent, session)
         group = GroupChat(library, scope, definition.members, **chat_arguments)
         speakers = [message.speaker for message in definition.messages]
         for member_id in responders:  # invalid members fail before anything is stored

@@ -74,7 +74,7 @@ def _read_keyword(text: str) -> dict[str, Any]:
 @memory_commands.command("add")
 def add(
     text: Annotated[str, Argument(help="The user's message; - reads standard input.")],
-    shared: options.UserOptions,
+    shared: options.UserProjectOptions,
     agent: Annotated[str | None, Option(help="Agent that the message was sent to.")] = None,
     session: options.CurrentSession = None,
     metadata: Metadata = "{}",
@@ -115,7 +115,7 @@ def add(
     described = {name: value for name, value in described.items() if value}
     if as_is or described:
         fields = {"content": content, "metadata": extra, "sensitive": sensitive, **described}
-        scope = options.build_scope(shared.user, agent, session, sensitive=True)
+        scope = shared.scope(agent, session, sensitive=True)
         result = shared.with_library(_store_memory(fields, scope), create=True)
     else:
         result = shared.with_memory(

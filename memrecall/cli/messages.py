@@ -201,7 +201,7 @@ def export(
     shared: options.UserReadingOptions,
     out: Annotated[Path | None, Option(help="A new file; default: standard output.")] = None,
 ) -> None:
-    """Export all data of a user as JSON lines, for `memrecall import`."""
+    """Export all data of a user, or of one project, as JSON lines for `memrecall import`."""
     if out is None and shared.json:
         raise InvalidArgument("--json requires --out", hint="Add --out FILE, or drop --json")
     lines = asyncio.run(_export(out, shared))
@@ -215,7 +215,7 @@ async def _export(out: Path | None, shared: options.UserOptions) -> int:
     lines = 0
     async with (
         await shared.open() as library,
-        aclosing(library.export_user(shared.user)) as rows,
+        aclosing(library.export_user(shared.user, shared.scope(None).read_project)) as rows,
     ):
         await options.suggest_user(library, shared.user)
         row = await anext(rows)  # fails before a file is created for an unknown user
@@ -265,7 +265,7 @@ def list_messages(
     )
 
     async def read(library: Any) -> tuple[Any, bool]:
-        timeline = library.store.timeline(options.build_scope(shared.user, agent))
+        timeline = library.store.timeline(shared.scope(agent))
         page = await timeline.page(filters, page_size=limit, cursor=cursor)
         is_known = bool(page.items) or await library.store.feed(shared.user).version() is not None
         return page, is_known
@@ -285,7 +285,7 @@ def show_neighbors(
     """Show the messages around a message, oldest first."""
 
     async def read(library: Any) -> Any:
-        timeline = library.store.timeline(options.build_scope(shared.user, agent))
+        timeline = library.store.timeline(shared.scope(agent))
         return await timeline.neighbors(message_id, before=before, after=after)
 
     _print_page(shared.with_library(read), shared)

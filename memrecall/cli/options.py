@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json as json_module
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from datetime import datetime
@@ -41,6 +42,13 @@ SinceOption = Annotated[
 UntilOption = Annotated[str | None, Option("--until", help="Before this time.")]
 RoleOption = Annotated[str | None, Option("--role", help="user, assistant, system, tool or other.")]
 Session = Annotated[str | None, Option("--session", help="Restrict to this session.")]
+ProjectOption = Annotated[
+    str | None,
+    Option("--project", help="Restrict to this project: a folder (.), or the name of its remote."),
+]
+AllProjects = Annotated[
+    bool, Option("--all-projects", help="Read other projects too; --project names the own.")
+]
 CurrentSession = Annotated[
     str | None, Option("--session", help="Session that the message belongs to.")
 ]
@@ -75,10 +83,22 @@ class SharedOptions:
     json: Json = False
     read_only: bool = False
     user: str | None = None
+    project: str | None = None
+    all_projects: bool = False
 
     def of_user(self, user: str | None) -> "SharedOptions":
         """Return the options with a user."""
         return replace(self, user=user)
+
+    def scope(
+        self, agent: str | None, session: str | None = None, *, sensitive: bool = False
+    ) -> Any:
+        """Return the scope that a command's options name."""
+        from memrecall.scope import Scope
+
+        permissions = build_permissions(sensitive)
+        project = read_project(self.project)
+        return Scope(str(self.user), agent, session, permissions, project, self.all_projects)
 
     def open(self, *, create: bool = False) -> Any:
         """Return a coroutine that opens the library; only writing commands `create` it."""
@@ -118,6 +138,8 @@ class SharedOptions:
                 library=library,
                 user_id=self.user,
                 agent_id=agent,
+                project=read_project(self.project),
+                all_projects=self.all_projects,
                 permissions=build_permissions(sensitive),
                 actor="command line",
             ) as memory:
@@ -149,10 +171,18 @@ class UserOptions(SharedOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserReadingOptions(UserOptions):
+class UserProjectOptions(UserOptions):
+    """The shared options of commands for one user and one project."""
+
+    project: ProjectOption = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserReadingOptions(UserProjectOptions):
     """The shared options of commands for one user that write nothing."""
 
     read_only: ReadOnlyDb = False
+    all_projects: AllProjects = False
 
 
 class CommandGroup(typer.Typer):
@@ -219,15 +249,6 @@ async def suggest_user(library: Any, user: str) -> None:
         typer.echo(f"did you mean --user {by_folded[name]}?", err=True)
 
 
-def build_scope(
-    user: str, agent: str | None, session: str | None = None, *, sensitive: bool = False
-) -> Any:
-    """Return the scope that a command's options name."""
-    from memrecall.scope import Scope
-
-    return Scope(user, agent, session, build_permissions(sensitive))
-
-
 def build_permissions(
     sensitive: bool = False, knowledge: bool = False, operator: bool = False
 ) -> frozenset[Any]:
@@ -240,6 +261,13 @@ def build_permissions(
         Permission.OPERATOR: operator,
     }
     return frozenset(permission for permission, is_set in flags.items() if is_set)
+
+
+def read_project(value: str | None) -> str | None:
+    """Return the project passed with an option: that of a folder, else the name itself."""
+    from memrecall.importers.projects import find_project
+
+    return find_project(value) if value and os.path.isdir(value) else value
 
 
 def read_time(name: str, value: str | None) -> datetime | None:

@@ -1,7 +1,8 @@
-"""`agents`, `users`, `sessions` and `keys`: who has data, and who may access it."""
+"""`agents`, `users`, `sessions`, `projects` and `keys`: who has data, and who may access it."""
 
 import re
 from collections.abc import Awaitable
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ user_commands = options.CommandGroup(
     help="List, disable, enable and erase users, and set their time zone."
 )
 session_commands = options.CommandGroup(help="List, end and erase sessions.")
+project_commands = options.CommandGroup(help="List and erase projects.")
 key_commands = options.CommandGroup(help="Create, list and revoke keys of the HTTP service.")
 
 
@@ -169,6 +171,34 @@ def erase_session(
     erased = shared.with_library(lambda library: library.erase_session(shared.user, session))
     fields = {"user_id": shared.user, "session_id": session, **erased.as_dict()}
     shared.print_outcome(_describe_erased(erased), fields)
+
+
+@project_commands.command("list")
+def list_projects(shared: options.UserOptions) -> None:
+    """List a user's projects, the latest first."""
+    items = shared.with_library(lambda library: library.store.projects.list(shared.user))
+    nouns = ("session", "message", "memory")
+    lines = []
+    for item in items:
+        numbers = zip((item.sessions, item.messages, item.memories), nouns, strict=True)
+        counts = ", ".join(output.count_noun(*each) for each in numbers)
+        lines.append(f"{output.escape(item.project)}  [dim]{counts}[/dim]")
+    shared.print_page({"items": [asdict(item) for item in items]}, lines, empty="no projects")
+
+
+@project_commands.command("erase")
+def erase_project(
+    project: Annotated[str, Argument(help="A folder, or the name of the project.")],
+    shared: options.UserOptions,
+    yes: options.Yes = False,
+) -> None:
+    """Erase the messages and memories of a project; what is known about the user stays."""
+    name = options.read_project(project)
+    _confirm(f"project {name} of user {shared.user}", yes)
+    erased = shared.with_memory(lambda memory: memory.erase_project(name))
+    counts = ", ".join(f"{number} {noun}" for noun, number in erased.items())
+    fields = {"user_id": shared.user, "project": name, **erased}
+    shared.print_outcome(f"erased: {counts}", fields)
 
 
 @key_commands.command("create")

@@ -80,7 +80,7 @@ def recall_command(
     bound = options.read_time("--now", now)
     moment = RecallTime(bound or datetime.now(UTC), bounds=bound is not None)
     limits = {"iterations": max_iterations, "seconds": seconds}
-    scope = options.build_scope(shared.user, agent, session, sensitive=allow_sensitive)
+    scope = shared.scope(agent, session, sensitive=allow_sensitive)
     with _observe(quiet=shared.json, brief=brief) as observer:
         result = shared.with_library(
             lambda library: _recall(
@@ -227,7 +227,7 @@ def show_trace(
     elif user is None:
         raise InvalidArgument("a stored trace requires --user", hint="Add --user U")
     else:
-        scope = options.build_scope(user, agent)
+        scope = shared.of_user(user).scope(agent)
         trace = shared.of_user(user).with_library(
             lambda library: _get_trace(library, scope, trace_id)
         )
@@ -277,7 +277,7 @@ def list_traces(
     cursor: options.CursorOption = None,
 ) -> None:
     """List a user's recalls, newest first."""
-    scope = options.build_scope(shared.user, agent)
+    scope = shared.scope(agent)
     page = shared.with_library(lambda library: library.store.traces(scope).page(limit, cursor))
     fields = {"items": page.items, "next_cursor": page.next_cursor}
     shared.print_page(fields, map(_trace_line, page.items))

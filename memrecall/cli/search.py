@@ -56,7 +56,7 @@ def search_command(
         now=options.read_time("--now", now),
         cursor=cursor,
     )
-    scope = options.build_scope(shared.user, agent, sensitive=allow_sensitive)
+    scope = shared.scope(agent, sensitive=allow_sensitive)
     page = shared.with_library(lambda library: library.search(scope, request))
     if shared.json:
         output.print_json({name: getattr(page, name) for name in _PAGE_FIELDS})

@@ -59,6 +59,8 @@ def mcp(
     user: options.User,
     db: options.Db = None,
     agent: options.Agent = None,
+    project: options.ProjectOption = None,
+    all_projects: options.AllProjects = False,
     read_only: options.ReadOnly = False,
     allow_sensitive: options.AllowSensitive = False,
     allow_knowledge: options.AllowKnowledge = False,
@@ -76,7 +78,8 @@ def mcp(
 
     arguments = {"db": db, "data_dir": data_dir}
     permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
-    scope = Scope(user, agent, permissions=permissions)
+    name = options.read_project(project)
+    scope = Scope(user, agent, None, permissions, name, all_projects)
     asyncio.run(_serve_mcp(arguments, scope, can_write=not read_only))
 
 

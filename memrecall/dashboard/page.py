@@ -113,7 +113,8 @@ class Page:
     async def scope(self, session_id: str | None = None) -> Scope:
         """Return the scope of the user in the address; raise NotFound if it is not allowed."""
         context = await self.request_context()
-        return replace(await context.readable_scope(self.user), session_id=session_id)
+        scope = await context.readable_scope(self.user, self.query.get("project") or None)
+        return replace(scope, session_id=session_id)
 
     async def log_read(self) -> None:
         """Write to the user's audit log that an admin reads this page."""

@@ -16,6 +16,7 @@ from memrecall.server.errors import RequestError, problem_from_error
 
 MARK_START, MARK_END = "\ue000", "\ue001"  # private use characters, which texts do not contain
 MAX_SUGGESTIONS = 20
+_MAX_PROJECTS = 20
 # The browser chooses: a canvas has no style sheet, and only it knows the theme of the system.
 TEXT_COLORS = {"light": "#5b6675", "dark": "#a3abb8"}
 TEXT_COLOR = {
@@ -93,6 +94,17 @@ def button_link(text: str, target: str, icon: str = "") -> None:
 def chip_link(text: str, target: str, *, is_current: bool) -> None:
     """Draw a link that selects one of several values."""
     ui.link(text, target).classes("mr-chip").props("aria-current=page" if is_current else "")
+
+
+async def draw_projects(page: Page) -> None:
+    """Draw the links that restrict the page to one of the user's latest projects."""
+    user, chosen = (await page.scope()).user_id, page.query.get("project", "")
+    found = await page.library.store.projects.list(user)
+    names = {"": page.text("all_projects"), **{p.project: p.project for p in found[:_MAX_PROJECTS]}}
+    with row():
+        for name, text in names.items() if found else ():
+            target = page.link_here(project=name, cursor=None)
+            chip_link(text, target, is_current=name == chosen)
 
 
 def hidden_field(name: str, value: str) -> ui.element:

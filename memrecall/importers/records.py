@@ -103,6 +103,7 @@ def message_record(
     content_type: str = "text",
     names: tuple[str, ...] = (),
     user_id: str | None = None,
+    project: str | None = None,
     **metadata: Any,
 ) -> Record | Skipped | Fault:
     """Return a record of a message; skip one without text. Empty metadata is dropped."""
@@ -117,6 +118,7 @@ def message_record(
             ts=ts,
             speaker=clean_name(speaker),
             content_type=content_type,
+            project=project,
             metadata=make_storable({name: value for name, value in metadata.items() if value}),
         )
     except ValidationError as error:

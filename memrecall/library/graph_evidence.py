@@ -15,11 +15,13 @@ from memrecall.scope import Scope
 from memrecall.store import (
     Graph,
     GraphDB,
+    MemoryQuery,
     Removal,
     Store,
     StoredEntity,
     StoredRelation,
     StoreGraphs,
+    read_filter,
 )
 from memrecall.store.graph_rows import MAX_RELATIONS, WITHDRAWN
 from memrecall.store.memories.changes import SYSTEM, MemoryChanges
@@ -78,7 +80,7 @@ class TrackedChanges(MemoryChanges):
 
     def __init__(self, store: Store, graph: Graph, scope: Scope) -> None:
         super().__init__(store.database, scope)
-        self._memories = store.memories(scope)
+        self._memories = store.memories(graph.scope)
         self._graph = graph
 
     async def _write(
@@ -117,6 +119,14 @@ class TrackedChanges(MemoryChanges):
         """Erase a message, and the memories and relations that were derived from it alone."""
         before = await self._memories.citing([message_id])
         removal = await super().delete_message(message_id, actor=actor)
+        await self._follow_erasure(before, removal)
+        return removal
+
+    async def erase_project(self, project: str, *, actor: str = SYSTEM) -> Removal:
+        """Erase the messages and memories of a project, and the relations that only they state."""
+        of_project = MemoryQuery(read_filter({"project": project}), superseded=True)
+        before = await self._memories.get_states(await self._memories.keys(of_project))
+        removal = await super().erase_project(project, actor=actor)
         await self._follow_erasure(before, removal)
         return removal
 

@@ -6,6 +6,7 @@ Layers above take a `Library` and need not know how it is assembled.
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from memrecall.library.caches import Caches
 from memrecall.library.graph_evidence import TrackedChanges, make_graphs
 from memrecall.library.vectors import VectorWriter, make_vector_db
 from memrecall.progress import Progress, progress_bar
-from memrecall.scope import Scope
+from memrecall.scope import Permission, Scope
 from memrecall.search import (
     ExternalVectors,
     IndexCache,
@@ -252,23 +253,26 @@ class Library:
 
     def changes(self, scope: Scope) -> TrackedChanges:
         """Return the memory writer of a scope, which its graph follows."""
-        return TrackedChanges(self.store, self.graph(scope), scope)
+        # The relations of all projects hold as long as the memories that state them.
+        return TrackedChanges(self.store, self.graph(replace(scope, all_projects=True)), scope)
 
     def graph(self, scope: Scope) -> Graph:
         """Return the knowledge graph of one scope, in whichever database it is."""
-        return Graph(self.graphs, scope)
+        return Graph(self.graphs, scope, find_messages=self.store.timeline(scope).get_many)
 
     async def claim_for_graph(self, scope: Scope) -> None:
         """Create the user of a graph in another database; raises Disabled if they are disabled."""
         if not self.graphs.is_in_store:
             await self.store.ensure_user(scope)
 
-    async def export_user(self, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield everything of a user as JSON objects, for `import_user`."""
-        async with aclosing(export_user(self.store.database, user_id)) as records:
+    async def export_user(
+        self, user_id: str, project: str | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield everything of a user, or of one project of theirs, as JSON for `import_user`."""
+        async with aclosing(export_user(self.store.database, user_id, project)) as records:
             async for record in records:
                 yield record
-        for table in () if self.graphs.is_in_store else GRAPH_TABLES:
+        for table in () if self.graphs.is_in_store or project else GRAPH_TABLES:
             for row in await self.graphs.reader(user_id).read(table, {}):
                 yield to_record(table, {"user_id": user_id, **row})
 
@@ -343,6 +347,14 @@ class Library:
     async def delete_message(self, scope: Scope, message_id: str, actor: str = SYSTEM) -> Removal:
         """Erase a message, and the memories and relations that were derived from it alone."""
         return await self._erase(scope, self.changes(scope).delete_message(message_id, actor=actor))
+
+    async def erase_project(self, user_id: str, project: str, actor: str = SYSTEM) -> Removal:
+        """Erase a project of a user; what is known about the user stays."""
+        scope = Scope(user_id, permissions=frozenset({Permission.SENSITIVE}))
+        removal = await self._erase(scope, self.changes(scope).erase_project(project, actor=actor))
+        if not removal.memories and not removal.messages:
+            raise NotFound(f"user {user_id!r} has no project {project!r}")
+        return removal
 
     async def _erase(self, scope: Scope, work: Awaitable[Removal]) -> Removal:
         """Erase rows, also from files and caches; an index in memory learns of it by itself."""

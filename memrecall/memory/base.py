@@ -14,10 +14,9 @@ from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Jobs, Processes, Schedule
 from memrecall.memory.layers import ShortTermMemory
 from memrecall.memory.mem0 import options_of_config
-from memrecall.memory.recall import client_of, require_one_database
+from memrecall.memory.recall import make_extractor, require_one_database
 from memrecall.memory.reranking import CheckedReranker, Reranker, make_reranker
 from memrecall.memory.search import RecallTimes
-from memrecall.model.prompts import answers_by_rules
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search import VectorDB
 from memrecall.settings import Settings, load_settings
@@ -25,7 +24,7 @@ from memrecall.store import GraphDB, Store
 from memrecall.types import check_text
 from memrecall.workers import ProcessOwner
 
-SessionKey = tuple[str, str | None, str]
+SessionKey = tuple[str, str | None, str, str | None]  # user, agent, session, project
 
 APPLICATION = "application"
 _USERS_PER_PAGE = 200
@@ -48,11 +47,13 @@ class ScopeBinding:
     agent_id: str | None = None
     session_id: str | None = None
     permissions: frozenset[Permission] = frozenset()
+    project: str | None = None
+    all_projects: bool = False
 
     def __post_init__(self) -> None:
         # Checks the ids now, not at the first call.
         user_id = DEFAULT_NAME if self.user_id is None else self.user_id
-        Scope(user_id, self.agent_id, self.session_id)
+        Scope(user_id, self.agent_id, self.session_id, project=self.project)
 
     @property
     def has_user(self) -> bool:
@@ -64,6 +65,7 @@ class ScopeBinding:
         user_id: str | None = None,
         agent_id: str | None = None,
         session_id: str | None = None,
+        project: str | None = None,
         run_id: str | None = None,
     ) -> Scope:
         """Return the scope of a call; without a user it is the user `default`.
@@ -78,7 +80,14 @@ class ScopeBinding:
                 "user_id, agent_id and session_id are all missing",
                 hint="Pass user_id, or bind one: Memory(user_id=…)",
             )
-        return Scope(DEFAULT_NAME if user is None else user, agent, session, self.permissions)
+        return Scope(
+            DEFAULT_NAME if user is None else user,
+            agent,
+            session,
+            self.permissions,
+            _join("project", self.project, project),
+            self.all_projects,
+        )
 
     def narrow(
         self,
@@ -86,6 +95,8 @@ class ScopeBinding:
         agent_id: str | None,
         session_id: str | None,
         permissions: Iterable[Permission] | None,
+        project: str | None,
+        all_projects: bool,
     ) -> "ScopeBinding":
         """Return a binding with more ids bound and no permission that this one lacks."""
         granted = (
@@ -101,6 +112,8 @@ class ScopeBinding:
             _join("agent_id", self.agent_id, agent_id),
             _join("session_id", self.session_id, session_id),
             granted,
+            _join("project", self.project, project),
+            self.all_projects if self.project is not None else all_projects,
         )
 
 
@@ -213,17 +226,6 @@ class SharedState:
         self._resources = None
 
 
-def make_extractor(
-    settings: Settings, client: Any = None, embedder: Embedder | None = None
-) -> Extractor:
-    """Return a model extractor if a client is passed or configured, else the rule extractor."""
-    # Imported here because a program that only searches needs neither rules nor models.
-    from memrecall.extraction import ModelExtractor, RuleExtractor
-
-    model = client or client_of(settings)
-    return RuleExtractor() if answers_by_rules(model) else ModelExtractor(model, embedder=embedder)
-
-
 class MemoryBase:
     """A memory bound to a scope; `AsyncMemory` describes the arguments."""
 
@@ -233,6 +235,8 @@ class MemoryBase:
         user_id: str | None = None,
         agent_id: str | None = None,
         session_id: str | None = None,
+        project: str | None = None,
+        all_projects: bool = False,
         db: str | None = None,
         settings: Settings | None = None,
         library: Library | None = None,
@@ -266,7 +270,7 @@ class MemoryBase:
             extractor, llm or model_client, reranker, embedder, graph_db, vector_db
         )
         granted = frozenset(map(Permission, permissions))
-        self._binding = ScopeBinding(user_id, agent_id, session_id, granted)
+        self._binding = ScopeBinding(user_id, agent_id, session_id, granted, project, all_projects)
         self._actor = check_text("actor", actor)
         self._is_owner = True
         settings = settings or load_settings({"db": db}).settings
@@ -300,6 +304,11 @@ class MemoryBase:
         """The bound session."""
         return self._binding.session_id
 
+    @property
+    def project(self) -> str | None:
+        """The bound project."""
+        return self._binding.project
+
     async def close(self, patience: float | None = None) -> None:
         """Wait up to `patience` seconds for running jobs, then release all resources.
 
@@ -314,6 +323,8 @@ class MemoryBase:
         user_id: str | None = None,
         agent_id: str | None = None,
         session_id: str | None = None,
+        project: str | None = None,
+        all_projects: bool = False,
         permissions: Iterable[Permission] | None = None,
         actor: str | None = None,
     ) -> Self:
@@ -323,7 +334,9 @@ class MemoryBase:
         not be closed.
         """
         bound = object.__new__(type(self))
-        bound._binding = self._binding.narrow(user_id, agent_id, session_id, permissions)
+        bound._binding = self._binding.narrow(
+            user_id, agent_id, session_id, permissions, project, all_projects
+        )
         bound._actor = self._actor if actor is None else check_text("actor", actor)
         bound._is_owner = False
         bound._shared = self._shared

@@ -48,10 +48,11 @@ class CallScope(NamedTuple):
     user_id: str | None = None
     agent_id: str | None = None
     session_id: str | None = None
+    project: str | None = None
 
 
 def take_scope(
-    filters: Mapping[str, Any] | None, **ids: str | None
+    filters: Mapping[str, Any] | None, *, project: str | None = None, **ids: str | None
 ) -> tuple[CallScope, dict[str, Any]]:
     """Return the ids of a call, those in its filters included, and the remaining filters.
 
@@ -62,7 +63,7 @@ def take_scope(
     for name, value in ids.items():
         _name_id(named, name, value)
     rest = _take_ids(filters, named) if isinstance(filters, Mapping) else filters
-    return CallScope(**named), rest or {}
+    return CallScope(**named, project=project), rest or {}
 
 
 def _take_ids(filters: Mapping[str, Any], named: dict[str, Any]) -> dict[str, Any]:

@@ -42,12 +42,12 @@ _LIMIT = 100
 class AsyncMemory(SessionsMixin, RetentionMixin):
     """Long-term memory for the users of an agent.
 
-    What is bound here (`user_id`, `agent_id`, `session_id`, `permissions`) holds for every call;
-    `actor` is the author that change histories record. Without `db`, `settings` or a `library` the
-    database of the settings is opened at first use. Without an `extractor`, the `llm` (also called
-    `model_client`) extracts facts, or the model of the settings, or else rules do. `embedder`,
-    `reranker`, `graph_db` and `vector_db` are objects that replace what the settings name;
-    `prompt` is used by every `add` without one.
+    What is bound here (`user_id`, `agent_id`, `session_id`, `project`, `permissions`) holds for
+    every call. In a project, others are read with `all_projects` only. `actor` is the author that
+    change histories record. Without `db`, `settings` or a `library` the database of the settings
+    is opened at first use. Without an `extractor`, the `llm` (also called `model_client`) extracts
+    facts, or the model of the settings, or else rules do. `embedder`, `reranker`, `graph_db` and
+    `vector_db` replace what the settings name; `prompt` is used by every `add` without one.
     """
 
     async def add(
@@ -62,6 +62,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         prompt: str | None = None,
         *,
         run_id: str | None = None,
+        project: str | None = None,
         sensitive: bool = False,
         expires_at: datetime | str | None = None,
         background: bool = False,
@@ -74,10 +75,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         framework, or a list of them. `memory_type` "short" and "long" choose the layer;
         "procedural_memory" stores one summary of the messages instead of facts. `timestamp` is
         when messages without a time were said; `expiration_date` is the last day of the memories.
-        With `background` the messages are stored now and facts are extracted by a job, whose id is
-        returned.
+        With `background` a job, whose id is returned, extracts the facts after this call.
         """
-        scope = self._scope(user_id, agent_id, session_id, run_id)
+        scope = self._scope(user_id, agent_id, session_id, project, run_id)
         new_messages = parse_new_messages(messages, metadata)
         if (said_at := parse_moment(timestamp, "timestamp")) is not None:
             new_messages = [
@@ -132,6 +132,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         limit: int = _LIMIT,
         *,
         run_id: str | None = None,
+        project: str | None = None,
         top_k: int | None = None,
         cursor: str | None = None,
         as_of: datetime | str | None = None,
@@ -145,9 +146,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         `superseded` includes memories that no longer hold; `deleted` lists the deleted ones. If no
         user is bound or named, the agent or session of every user is listed in turn.
         """
-        ids, rest = take_scope(
-            filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
-        )
+        named = {"user_id": user_id, "agent_id": agent_id, "session_id": session_id}
+        ids, rest = take_scope(filters, **named, run_id=run_id, project=project)
         scope, moment = self._scope(*ids), parse_moment(as_of, "as_of")
         query = MemoryQuery(
             read_filter(rest), ids.session_id, moment, superseded, deleted, show_expired
@@ -172,6 +172,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         rerank: bool = True,
         *,
         session_id: str | None = None,
+        project: str | None = None,
         as_of: datetime | str | None = None,
         kinds: Kinds = "all",
         top_k: int | None = None,
@@ -186,9 +187,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         meaning. `reference_date` is today for words such as "yesterday"; `as_of` searches what was
         known and valid then. `explain` adds the parts of each score.
         """
-        ids, rest = take_scope(
-            filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
-        )
+        named = {"user_id": user_id, "agent_id": agent_id, "session_id": session_id}
+        ids, rest = take_scope(filters, **named, run_id=run_id, project=project)
         if not self._binding.has_user and ids.user_id is None:
             raise InvalidArgument(
                 "a search needs a user_id",

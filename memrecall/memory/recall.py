@@ -6,8 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from memrecall.embedding import Embedder
 from memrecall.errors import InvalidArgument
+from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
+from memrecall.model.prompts import answers_by_rules
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings, load_settings
 from memrecall.types import parse_time
@@ -23,6 +26,8 @@ async def recall(
     user_id: str,
     session_id: str | None = None,
     agent_id: str | None = None,
+    project: str | None = None,
+    all_projects: bool = False,
     permissions: Iterable[Permission] = (),
     library: Library | None = None,
     db: str | None = None,
@@ -39,14 +44,15 @@ async def recall(
     or a list of them. Without a `library`, the database of `db` or of the settings is opened for
     this recall. Without a `model_client`, the model of the settings is used, or else rules. `as_of`
     hides what was said later; `clock` returns the current time; `observer` is called with each
-    trace event.
+    trace event. In a `project`, what belongs to others is found with `all_projects` only.
     """
     require_one_database(library, db, settings)
     if settings is None:
         settings = library.settings if library else load_settings({"db": db}).settings
     elif db is not None:
         settings = replace(settings, db=db)
-    scope = Scope(user_id, agent_id, session_id, frozenset(permissions))
+    granted = frozenset(permissions)
+    scope = Scope(user_id, agent_id, session_id, granted, project, all_projects)
     async with (
         nullcontext(library) if library else await Library.open(settings, create=False) as opened
     ):
@@ -99,3 +105,14 @@ def client_of(settings: Settings) -> Any:
     from memrecall.model.servers import make_client
 
     return make_client(settings)
+
+
+def make_extractor(
+    settings: Settings, client: Any = None, embedder: Embedder | None = None
+) -> Extractor:
+    """Return a model extractor if a client is passed or configured, else the rule extractor."""
+    # Imported here because a program that only searches needs neither rules nor models.
+    from memrecall.extraction import ModelExtractor, RuleExtractor
+
+    model = client or client_of(settings)
+    return RuleExtractor() if answers_by_rules(model) else ModelExtractor(model, embedder=embedder)

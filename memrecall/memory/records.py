@@ -51,6 +51,7 @@ _MESSAGE_FIELDS = {
     "metadata",
     "speaker",
     "sequence_no",
+    "project",
 }
 _MERGED_FIELDS = {
     *("content", "summary", "memory_type", "layer", "keywords", "subject", "speaker", "field"),

@@ -160,8 +160,8 @@ def _candidate(record: MemoryRecord) -> _Candidate:
     fingerprint = None
     if record.valid_to is None:
         text = "".join(unicodedata.normalize("NFKC", record.content).casefold().split())
-        identity = (text, record.agent_id, record.subject, record.speaker, record.layer)
-        fingerprint = hashlib.sha256(repr(identity).encode()).digest()[:16]
+        place = (record.agent_id, record.project, record.subject, record.speaker, record.layer)
+        fingerprint = hashlib.sha256(repr((text, *place)).encode()).digest()[:16]
     last_used = max(filter(None, (record.last_recalled_at, record.updated_at)))
     return _Candidate(record.memory_key, record.pinned, record.created_at, last_used, fingerprint)
 
@@ -287,8 +287,7 @@ class RetentionMixin(MemoryBase):
         """
         if not isinstance(every_seconds, int | float) or not every_seconds > 0:
             raise InvalidArgument(
-                f"every_seconds {every_seconds!r} is no positive number",
-                hint="Pass a number of seconds",
+                f"every_seconds {every_seconds!r} is no positive number", hint="Pass a number"
             )
         all_users = user_id is None and not self._binding.has_user
         first = SweepOptions(policy or Policy(), dry_run, purge, datetime.now(UTC))
@@ -318,36 +317,37 @@ class RetentionMixin(MemoryBase):
     ) -> dict[str, Any]:
         """Hide all memories of a scope that match the filters; return their number.
 
-        If no user is bound or named, the agent or session of every user is meant; each
-        user's memories are deleted in one transaction.
+        If no user is bound or named, those of every user are, each user's in one transaction.
         """
-        ids, rest = take_scope(
-            filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
-        )
+        named = {"user_id": user_id, "agent_id": agent_id, "session_id": session_id}
+        ids, rest = take_scope(filters, **named, run_id=run_id)
         scope = self._scope(*ids)
+        if scope.read_project is not None:  # what belongs to none is read here, not deleted
+            rest = {"AND": [rest, {"project": scope.read_project}]}
         query = MemoryQuery(read_filter(rest), ids.session_id, superseded=True)
         library = (await self._open()).library
-        store = library.store
         matches = deleted = users = 0
-        async for owner in self._scopes(store, scope, ids.user_id):
-            keys = await store.memories(owner).keys(query)
+        async for owner in self._scopes(library.store, scope, ids.user_id):
+            keys = await library.store.memories(owner).keys(query)
             users += bool(keys)
             matches += len(keys)
             if keys and not dry_run:
-                changes = library.changes(owner)
-                removal = await changes.delete(keys, actor=self._actor, reason="all")
-                deleted += len(removal.memories)
+                work = library.changes(owner).delete(keys, actor=self._actor, reason="all")
+                deleted += len((await work).memories)
         message = f"{matches} would be deleted" if dry_run else f"{deleted} deleted"
         counts = {"found": matches, "deleted": deleted, "users": users}
         return {**counts, "dry_run": dry_run, "message": message}
 
-    async def export(self, user_id: str | None = None) -> AsyncGenerator[str, None]:
-        """Yield all data of a user as JSON lines that `import_` accepts."""
-        scope = self._scope_without_agent(user_id)
+    async def export(
+        self, user_id: str | None = None, project: str | None = None
+    ) -> AsyncGenerator[str, None]:
+        """Yield all data of a user, or of a project, as JSON lines that `import_` accepts."""
+        scope = self._scope_without_agent(user_id, project)
         resources = await self._open()
         await resources.recall_times.flush()
         await self._log_transfer("export", scope)
-        async with aclosing(resources.library.export_user(scope.user_id)) as records:
+        rows = resources.library.export_user(scope.user_id, scope.read_project)
+        async with aclosing(rows) as records:
             async for record in records:
                 yield json.dumps(record, ensure_ascii=False)
 
@@ -370,12 +370,13 @@ class RetentionMixin(MemoryBase):
     async def erase(self, user_id: str | None = None) -> dict[str, int]:
         """Erase a user completely: rows, vectors, snapshots, traces and checkpoints."""
         scope = self._scope_without_agent(user_id)
+        if scope.project is not None:
+            raise InvalidArgument("this memory is bound to a project", hint="Use erase_project")
         resources = await self._open()
         await self._shared.jobs.forget(scope.user_id)
         resources.recall_times.discard(scope.user_id)
-        sessions = self._shared.sessions
-        for key in [key for key in sessions if key[0] == scope.user_id]:
-            del sessions[key]
+        for key in [key for key in self._shared.sessions if key[0] == scope.user_id]:
+            del self._shared.sessions[key]
         return (await resources.library.erase_user(scope.user_id)).as_dict()
 
     async def reset(self) -> None:
@@ -388,7 +389,7 @@ class RetentionMixin(MemoryBase):
         async for user in iterate_users((await self._open()).library.store, disabled=True):
             await self.erase(user)
 
-    def _scope_without_agent(self, user_id: str | None) -> Scope:
+    def _scope_without_agent(self, user_id: str | None, project: str | None = None) -> Scope:
         """Return the scope of a call that covers all agents and sessions of a user."""
         if self._binding.agent_id is not None:
             raise InvalidArgument(
@@ -396,4 +397,4 @@ class RetentionMixin(MemoryBase):
                 "but the call covers all agents of a user",
                 hint="Use a Memory that is not bound to an agent",
             )
-        return self._scope(user_id)
+        return self._scope(user_id, None, None, project)

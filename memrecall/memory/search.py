@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument, ModelFailed, StorageError
@@ -152,7 +153,8 @@ async def _search_with_names(library: Library, scope: Scope, request: SearchRequ
     """Search also for the names that the graph relates to the entities of the query."""
 
     async def expand(reads: Reads) -> tuple[str, ...]:
-        graph = Graph(library.graphs, scope, TableReader(reads, scope.user_id))
+        find = partial(library.store.timeline(scope).get_many, reads=reads)
+        graph = Graph(library.graphs, scope, TableReader(reads, scope.user_id), find)
         return await related_names(graph, request.query, request.valid_at)
 
     if library.graphs.is_in_store:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from memrecall.errors import MemrecallError
+from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.memory.base import MemoryBase, SessionKey
 from memrecall.memory.display import GraphResult
 from memrecall.memory.graph import (
@@ -208,6 +208,7 @@ class SessionsMixin(MemoryBase):
         agent_id: str | None = None,
         session_id: str | None = None,
         *,
+        project: str | None = None,
         options: "RecallOptions | None" = None,
         as_of: datetime | str | None = None,
         clock: Callable[[], datetime] | None = None,
@@ -222,6 +223,7 @@ class SessionsMixin(MemoryBase):
             user_id,
             agent_id,
             session_id,
+            project=project,
             options=options,
             as_of=as_of,
             clock=clock,
@@ -235,13 +237,14 @@ class SessionsMixin(MemoryBase):
         agent_id: str | None = None,
         session_id: str | None = None,
         *,
+        project: str | None = None,
         options: "RecallOptions | None" = None,
         as_of: datetime | str | None = None,
         clock: Callable[[], datetime] | None = None,
         observer: "Observer | None" = None,
     ) -> "Recaller":
         """Return the recaller of a scope, which has the open library and the model client."""
-        scope = self._scope(user_id, agent_id, session_id)
+        scope = self._scope(user_id, agent_id, session_id, project)
         library = (await self._open()).library
         client = self._shared.components.model_client
         return make_recaller(library, scope, client, options, clock, as_of, observer)
@@ -317,6 +320,22 @@ class SessionsMixin(MemoryBase):
         await library.store.audit(scope).add(AuditEntry("undo", self._actor, correction_id))
         return True
 
+    async def erase_project(
+        self, project: str | None = None, user_id: str | None = None
+    ) -> dict[str, int]:
+        """Erase the messages and memories of a project permanently, and what quotes them.
+
+        What is known about the user stays. By default it is the bound project.
+        """
+        scope = self._scope(user_id, None, None, project)
+        if scope.project is None:
+            raise InvalidArgument("no project is named", hint="Pass the name of one")
+        library = (await self._open()).library
+        async with library.store.database.erasing():
+            removal = await library.erase_project(scope.user_id, scope.project, self._actor)
+            await self._update_short_term(scope.user_id, removal.messages)
+        return {"messages": len(removal.messages), "memories": len(removal.memories)}
+
     async def _update_short_term(self, user_id: str, erased: Collection[str] = ()) -> None:
         """Let a user's short-term memories follow what was hidden, shown or erased."""
         for key, short_term in self._shared.sessions.items():
@@ -342,7 +361,7 @@ class SessionsMixin(MemoryBase):
 
 
 def _session_key(scope: Scope) -> SessionKey:
-    return scope.user_id, scope.agent_id, scope.session_id or DEFAULT_NAME
+    return scope.user_id, scope.agent_id, scope.session_id or DEFAULT_NAME, scope.read_project
 
 
 def _summary_item(summary: StoredSummary) -> dict[str, Any]:

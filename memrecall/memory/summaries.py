@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -206,7 +207,12 @@ class SummaryWriter:
     async def update(self, scope: Scope, *, whole: bool) -> list[StoredSummary]:
         """Summarise all of a session now; return the new summaries."""
         await self.settle(scope)
-        return await SessionSummaries(self._store, scope, self._extractor).update(whole=whole)
+        return await self._summaries_of(scope).update(whole=whole)
+
+    def _summaries_of(self, scope: Scope) -> SessionSummaries:
+        """Return the summaries of a whole session, which may belong to several projects."""
+        whole = replace(scope, all_projects=True)
+        return SessionSummaries(self._store, whole, self._extractor)
 
     async def settle(self, scope: Scope) -> None:
         """Wait a moment for a session's summaries."""
@@ -223,7 +229,7 @@ class SummaryWriter:
             await asyncio.wait(tasks)
 
     async def _run(self, scope: Scope, job_id: str) -> None:
-        summaries = SessionSummaries(self._store, scope, self._extractor)
+        summaries = self._summaries_of(scope)
         try:
             while True:
                 self._again.discard(job_id)

@@ -216,6 +216,11 @@ class Memory:
         return self._inner.session_id
 
     @property
+    def project(self) -> str | None:
+        """The bound project."""
+        return self._inner.project
+
+    @property
     def async_memory(self) -> AsyncMemory:
         """The `AsyncMemory` behind this one; its coroutines run by `run` and `wait` only."""
         return self._inner
@@ -259,9 +264,9 @@ class Memory:
         part = self._thread.run(self._inner.long_term(user_id, agent_id))
         return BlockingView(part, self._thread)
 
-    def export(self, user_id: str | None = None) -> Iterator[str]:
-        """Yield all data of a user as JSON lines that `import_` accepts."""
-        return self._thread.iterate(self._inner.export(user_id))
+    def export(self, user_id: str | None = None, project: str | None = None) -> Iterator[str]:
+        """Yield all data of a user, or of a project, as JSON lines that `import_` accepts."""
+        return self._thread.iterate(self._inner.export(user_id, project))
 
     def import_(self, lines: Iterable[str | bytes], user_id: str | None = None) -> dict[str, int]:
         """Import the lines of `export`, all or none; return the counts by table."""
@@ -284,6 +289,7 @@ class Memory:
     jobs = _blocking(AsyncMemory.jobs)
     sweep = _blocking(AsyncMemory.sweep)
     erase = _blocking(AsyncMemory.erase)
+    erase_project = _blocking(AsyncMemory.erase_project)
     reset = _blocking(AsyncMemory.reset)
     extract = _blocking(AsyncMemory.extract)
     graph = _blocking(AsyncMemory.graph)

@@ -75,7 +75,7 @@ class _Search:
         """Return what a cursor of this search is bound to."""
         scope = self.scope
         permissions = sorted(scope.permissions)
-        owner = [scope.user_id, scope.agent_id, permissions, self.user.epoch]
+        owner = [*scope.reader(), permissions, self.user.epoch]
         return [*owner, *self.request.binding()]
 
 

@@ -28,7 +28,7 @@ from memrecall.search.ranking.lexical import (
 from memrecall.search.ranking.selection import (
     RankPosition,
     filter_conditions,
-    in_agent,
+    in_scope,
     top_positions,
 )
 from memrecall.search.request import LexicalQuery, SemanticQuery
@@ -231,7 +231,7 @@ def _closest(
 
 def _messages_of(columns: Columns, scope: Scope, version: int) -> Mask:
     """Return the scope's messages at a version, which scores are measured against."""
-    return in_agent(columns, scope, columns.alive(version) & (columns.table.kind == MESSAGE))
+    return in_scope(columns, scope, columns.alive(version) & (columns.table.kind == MESSAGE))
 
 
 def _filtered(columns: Columns, messages: Mask, conditions: MessageFilter) -> Mask:
@@ -242,4 +242,4 @@ def _filtered(columns: Columns, messages: Mask, conditions: MessageFilter) -> Ma
 
 def _binding(scope: Scope, query: LexicalQuery) -> list[object]:
     """Return what a cursor is bound to: everything but the size of the page."""
-    return ["lexical", scope.user_id, scope.agent_id, query.text, *query.filter.fingerprint()]
+    return ["lexical", *scope.reader(), query.text, *query.filter.fingerprint()]

@@ -93,7 +93,9 @@ class Principal:
             raise RequestError(Problem("PERMISSION_DENIED", message))
         return replace(self, named_user=user)
 
-    def scope(self, user_id: str, session_id: str | None = None) -> Scope:
+    def scope(
+        self, user_id: str, session_id: str | None = None, project: str | None = None
+    ) -> Scope:
         """Return the scope of a user; raise NotFound if the key may not act for that user.
 
         Raise RequestError if a header names another user. This is the only way to a scope in the
@@ -105,7 +107,7 @@ class Principal:
             raise NotFound("the key has no access to this user")
         if self.reads is not None:
             self.reads.users.add(user_id)
-        return Scope(user_id, self.agent_id, session_id, self.permissions)
+        return Scope(user_id, self.agent_id, session_id, self.permissions, project)
 
     def can_view(self, user_id: str) -> bool:
         """Return True if `scope` accepts a user."""

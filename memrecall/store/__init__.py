@@ -27,6 +27,7 @@ from memrecall.store.memories.filters import check_filter_size, read_filter
 from memrecall.store.memories.history import EDITABLE_FIELDS, AuditEntry, Revision
 from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.removal import Removal
+from memrecall.store.messages.projects import ProjectSummary
 from memrecall.store.messages.records import ScopedMessage, WriteResult, WriteStatus
 from memrecall.store.messages.timeline import MessageFilter, Timeline
 from memrecall.store.owners import ErasureReport
@@ -81,6 +82,7 @@ __all__ = [
     "PendingText",
     "PlanOutcome",
     "PlanStep",
+    "ProjectSummary",
     "Reads",
     "Removal",
     "Revision",

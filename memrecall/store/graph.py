@@ -33,8 +33,10 @@ from memrecall.store.graph_rows import (
     require_other_name,
 )
 from memrecall.text.normalize import entity_key
-from memrecall.types import NAME_LENGTH, check_text
+from memrecall.types import NAME_LENGTH, Message, check_text
 
+FindMessages = Callable[[Sequence[str]], Awaitable[list[Message]]]
+"""Returns the messages of some ids that a scope may read."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -56,11 +58,18 @@ def in_transaction(
 class Graph:
     """The graph of one scope; without an agent, of all agents of the user."""
 
-    def __init__(self, database: GraphDB, scope: Scope, reader: GraphReader | None = None) -> None:
+    def __init__(
+        self,
+        database: GraphDB,
+        scope: Scope,
+        reader: GraphReader | None = None,
+        find_messages: FindMessages | None = None,  # needed in a project
+    ) -> None:
         self.database = database
         self.scope = scope
         self._agent_id = agent_of(scope)
         self._reader = reader or database.reader(scope.user_id)
+        self._find_messages = find_messages
 
     async def entities(self, names: Iterable[str], *, hidden: bool = False) -> list[StoredEntity]:
         """Return the entities that have any of the names; by `hidden` names too."""
@@ -70,7 +79,7 @@ class Graph:
         if not ids:
             return []  # the usual case when the words of a query are tried as names
         rows = await self._read("entities", {"entity_id": sorted(ids)})
-        return await self._to_entities(rows, hidden)
+        return await self._in_project(await self._to_entities(rows, hidden))
 
     async def page(
         self, *, limit: int, after: str | None = None, hidden: bool = False
@@ -80,7 +89,8 @@ class Graph:
         last, is_complete = after or "", False
         while len(page) < limit and not is_complete:
             rows = await self._read("entities", {}, after=last, limit=limit)
-            page += [e for e in await self._to_entities(rows, hidden) if e.aliases]
+            named = [e for e in await self._to_entities(rows, hidden) if e.aliases]
+            page += await self._in_project(named)
             last, is_complete = rows[-1]["entity_id"] if rows else "", len(rows) < limit
         return page[:limit]
 
@@ -116,6 +126,23 @@ class Graph:
         of_agent = {} if agent_id is None else {"agent_id": [agent_id]}
         return await self._reader.read(table, {**where, **of_agent}, **options)
 
+    async def _said_in_project(self, rows: Sequence[GraphRow]) -> list[GraphRow]:
+        """Return the rows that a message states which the scope's project may read."""
+        if self.scope.read_project is None:
+            return list(rows)
+        ids = sorted({name for row in rows for name in row["source_message_ids"]})
+        found = await self._find_messages(ids) if self._find_messages else []
+        known = {message.message_id for message in found}
+        return [row for row in rows if known.intersection(row["source_message_ids"])]
+
+    async def _in_project(self, entities: list[StoredEntity]) -> list[StoredEntity]:
+        """Return the entities of relations that the scope's project may read."""
+        if self.scope.read_project is None:
+            return entities
+        edges = await self.all_around([entity.entity_id for entity in entities])
+        ends = {end for *both, _ in edges for end in both}
+        return [entity for entity in entities if entity.entity_id in ends]
+
     async def _rows_around(self, entity_ids: Sequence[str], limit: int) -> list[GraphRow]:
         rows: dict[str, GraphRow] = {}
         for end, _ in ENDS if entity_ids else ():
@@ -128,7 +155,11 @@ class Graph:
         ids = [row["entity_id"] for row in rows]
         names: dict[str, dict[str, tuple[str, ...]]] = {key: {} for key in ids}
         aliases = await self._reader.read("aliases", {"entity_id": ids}) if ids else []
+        merged = [alias for alias in aliases if alias["source_message_ids"]]
+        said = {alias["alias"] for alias in await self._said_in_project(merged)}
         for alias in sorted(aliases, key=itemgetter("alias")):
+            if alias["source_message_ids"] and alias["alias"] not in said:
+                continue
             if hidden or not alias["hidden"]:
                 names[alias["entity_id"]][alias["name"]] = tuple(alias["source_message_ids"])
         entities = []
@@ -140,6 +171,7 @@ class Graph:
         return entities
 
     async def _to_edges(self, rows: Sequence[GraphRow]) -> list[tuple[str, str, StoredRelation]]:
+        rows = await self._said_in_project(rows)
         ids = sorted({row[end] for row in rows for end, _ in ENDS})
         entities = await self._reader.read("entities", {"entity_id": ids}) if ids else []
         names = {e.entity_id: e.name for e in await self._to_entities(entities, False)}

@@ -3,7 +3,7 @@
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -34,7 +34,7 @@ from memrecall.store.database.cursors import (
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user, session_of
 from memrecall.store.database.memory_tables import checkpoints, summaries
-from memrecall.store.database.statements import filter_scope, mentions, split
+from memrecall.store.database.statements import filter_scope, in_project, mentions, split
 from memrecall.store.database.tables import PASSAGE, memories, messages, sessions, tombstones
 from memrecall.store.messages.timeline import select_messages, to_message
 from memrecall.types import DIGESTS, Message, Role, check_json, parse_stored_time
@@ -99,7 +99,7 @@ class SessionList:
     async def page(self, limit: int, cursor: str | None = None) -> StoredPage[StoredSession]:
         """Return a page of sessions, the one with the latest message first."""
         require_limit("limit", limit, LARGEST_PAGE)
-        binding = ["sessions", self._scope.user_id, self._scope.agent_id]
+        binding = ["sessions", *self._scope.reader()]
         by_time = self._select_by_time().subquery()
         order = (by_time.c.last_time, by_time.c.session_id)
         statement = select(by_time)
@@ -120,7 +120,10 @@ class SessionList:
         time = func.coalesce(latest.limit(1).scalar_subquery(), sessions.c.create_time)
         names = ("session_id", "session_name", "agent_id", "status")
         columns = [sessions.c[name] for name in names]
-        return filter_scope(select(*columns, time.label("last_time")), sessions, self._scope)
+        listed = filter_scope(select(*columns, time.label("last_time")), sessions, self._scope)
+        if self._scope.read_project is None:
+            return listed
+        return listed.where(self._select_messages(messages.c.ts, sessions).exists())
 
     def _add_contents(self, page: FromClause) -> Select[Any]:
         count = self._select_messages(func.count(), page).scalar_subquery()
@@ -132,11 +135,11 @@ class SessionList:
 
     def _select_messages(self, column: Any, outer: FromClause) -> Select[Any]:
         of_session = select(column).select_from(messages).correlate(outer)
-        return of_session.where(
-            messages.c.user_id == self._scope.user_id,
-            messages.c.session_id == outer.c.session_id,
-            messages.c.deleted_at.is_(None),
+        of_session = of_session.where(
+            messages.c.session_id == outer.c.session_id, messages.c.deleted_at.is_(None)
         )
+        # Those of all agents count.
+        return filter_scope(of_session, messages, replace(self._scope, agent_id=None))
 
 
 class SessionState:
@@ -174,6 +177,10 @@ class SessionState:
 
     async def _summaries(self, *conditions: Any, latest: int | None = None) -> list[StoredSummary]:
         statement = select(*_SUMMARY).where(*self._match(summaries), *conditions)
+        if self._scope.read_project is not None:
+            number = messages.c.sequence_no
+            elsewhere = self._select_elsewhere().where(number.between(*_SPAN))
+            statement = statement.where(~elsewhere.correlate(summaries).exists())
         order = (summaries.c.level, summaries.c.number)
         if latest is not None:
             last_first = statement.order_by(*(column.desc() for column in order)).limit(latest)
@@ -246,6 +253,14 @@ class SessionState:
         rows = await self._database.fetch(latest_first.limit(limit))
         return [to_message(row) for row in reversed(rows)]
 
+    def _select_elsewhere(self) -> Select[Any]:
+        """Return the query for the session's messages of other projects than the scope's."""
+        return select(messages.c.message_id).where(
+            messages.c.user_id == self._key["user_id"],
+            messages.c.session_id == self._key["session_id"],
+            ~in_project(messages, self._scope.read_project),
+        )
+
     def _select_messages(self) -> Select[Any]:
         in_session = messages.c.session_id == self._key["session_id"]
         return select_messages(self._scope).where(in_session)
@@ -264,6 +279,8 @@ class SessionState:
     async def latest(self) -> Checkpoint | None:
         """Return the latest state."""
         statement = select(*_CHECKPOINT).where(*self._match(checkpoints))
+        if self._scope.read_project is not None:
+            statement = statement.where(~self._select_elsewhere().exists())
         last = statement.order_by(checkpoints.c.number.desc()).limit(1)
         rows = await self._database.fetch(last)
         return Checkpoint(**rows[0]._mapping) if rows else None
@@ -345,3 +362,18 @@ async def erase_items(
             key = [c == getattr(row, c.name) for c in checkpoints.primary_key.columns]
             state = {**row.state, "items": kept}
             await connection.execute(update(checkpoints).where(*key).values(state=state))
+
+
+async def erase_empty_sessions(
+    connection: AsyncConnection, user_id: str, session_ids: Collection[str]
+) -> None:
+    """Remove those of some sessions that have no messages or memories, with their states."""
+    for batch in split(sorted(session_ids)):
+        empty = set(batch)
+        for table in (messages, memories):
+            of_batch = (table.c.user_id == user_id, table.c.session_id.in_(batch))
+            used = select(table.c.session_id).where(*of_batch).distinct()
+            empty -= set(await connection.scalars(used))
+        for table in (summaries, checkpoints, sessions):
+            erased = (table.c.user_id == user_id, table.c.session_id.in_(sorted(empty)))
+            await connection.execute(delete(table).where(*erased))

@@ -47,6 +47,7 @@ from memrecall.store.memories.changes import (
 )
 from memrecall.store.memories.history import AuditLog
 from memrecall.store.memories.records import Memories
+from memrecall.store.messages.projects import Projects
 from memrecall.store.messages.timeline import Timeline
 from memrecall.store.owners import Owners
 from memrecall.store.sessions import SessionList, SessionState
@@ -88,6 +89,7 @@ class Store:
         self.owners = Owners(database)
         self.keys = Keys(database)
         self.counters = Counters(database)
+        self.projects = Projects(database)
         self.trace_list = TraceList(database, facts.cursor_secret)
         self.feedback_list = FeedbackList(database)
 
@@ -164,7 +166,7 @@ class Store:
 
     def graph(self, scope: Scope) -> Graph:
         """Return the knowledge graph of a scope, in the tables of this database."""
-        return Graph(StoreGraphs(self.database), scope)
+        return Graph(StoreGraphs(self.database), scope, find_messages=self.timeline(scope).get_many)
 
     def session_state(self, scope: Scope) -> SessionState:
         """Return the summaries and checkpoints of a scope's session."""

@@ -12,9 +12,12 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Integer,
     SmallInteger,
     String,
+    Table,
+    or_,
     select,
     update,
 )
@@ -24,7 +27,7 @@ from memrecall.errors import InvalidArgument, NotFound, describe_validation_erro
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import ensure_agents, lock_scopes, lock_users
-from memrecall.store.database.memory_tables import MEMORY_TABLES
+from memrecall.store.database.memory_tables import MEMORY_TABLES, revisions
 from memrecall.store.database.statements import (
     insert_missing,
     select_by_keys,
@@ -32,12 +35,14 @@ from memrecall.store.database.statements import (
     split,
 )
 from memrecall.store.database.tables import UtcTime, memories, messages, sessions, tombstones, users
+from memrecall.store.memories.insertion import PERSONAL
 from memrecall.store.messages.records import WriteStatus
 from memrecall.store.privacy import protect_row
 from memrecall.store.texts import SEARCH_TEXT
 from memrecall.text.privacy import PrivacyPolicy
 from memrecall.types import (
     ID_LENGTH,
+    NAME_LENGTH,
     MemoryRecord,
     Message,
     check_id,
@@ -51,6 +56,8 @@ FORMAT = 1
 _BATCH = 500
 # In an order in which rows can be inserted: referenced tables come first.
 _TABLES = (users, sessions, tombstones, messages, memories, *MEMORY_TABLES)
+_LIST_PROJECTS = "`memrecall projects list`"
+_OF_PROJECT = (sessions, messages, memories, revisions)
 _BY_NAME = {table.name: table for table in _TABLES}
 # They count the writes to one database, or are derived from other columns.
 _DATABASE_COLUMNS = {"version", "epoch", "change_no", "search_text"}
@@ -68,18 +75,38 @@ _PYTHON_TYPES = ((Boolean, bool), (Integer, int), (String, str))
 ExportedRow = dict[str, Any]
 
 
-async def export_user(database: Database, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield a user's rows as JSON objects, as of one moment, without vectors and traces."""
+async def export_user(
+    database: Database, user_id: str, project: str | None = None
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield a user's rows as JSON objects, as of one moment, without vectors and traces.
+
+    Of one project, its own sessions, messages and memories are exported, and their history.
+    """
+    count = 0
     async with database.read() as connection:
-        for table in _TABLES:
+        for table in _TABLES if project is None else _OF_PROJECT:
             statement = select_in_key_order(database.dialect, table)
-            rows = await connection.stream(statement.where(table.c.user_id == user_id))
-            count = 0
+            statement = statement.where(table.c.user_id == user_id)
+            if project is not None:
+                statement = statement.where(_is_of_project(table, user_id, project))
+            rows = await connection.stream(statement)
             async for row in rows.mappings():
                 count += 1
                 yield to_record(table.name, row)
             if table is users and not count:
                 raise NotFound(f"there is no user {user_id!r}")
+    if not count:
+        raise NotFound(f"user {user_id!r} has no project {project!r}", hint=_LIST_PROJECTS)
+
+
+def _is_of_project(table: Table, user_id: str, project: str) -> ColumnElement[bool]:
+    """Return the condition for the rows of a project, in a table that names their keys."""
+    if "project" in table.c:
+        return table.c.project == project
+    parts = (memories,) if table is revisions else (messages, memories)
+    name = "memory_key" if table is revisions else "session_id"
+    owned = [select(t.c[name]).where(t.c.user_id == user_id, t.c.project == project) for t in parts]
+    return or_(*(table.c[name].in_(keys) for keys in owned))
 
 
 def to_record(table: str, row: Mapping[Any, Any]) -> ExportedRow:
@@ -119,11 +146,21 @@ def _parse_all(
     rows: dict[str, list[ExportedRow]] = {table.name: [] for table in _TABLES}
     for record in records:
         name, row = parse_record(record)
+        if name in _MODELS and "project" not in row:  # of an earlier version
+            row["project"] = _find_workspace(name, row)
         row |= protect_row(privacy, _BY_NAME[name], row)
         if (search_text := SEARCH_TEXT.get(_BY_NAME[name])) is not None:
             row["search_text"] = search_text(row)
         rows[name].append({**row, "user_id": user_id})
     return rows
+
+
+def _find_workspace(table: str, row: ExportedRow) -> str | None:
+    """Return the folder that an earlier version stored as metadata, as the migration does."""
+    folder = (row.get("metadata") or {}).get("workspace")
+    if not isinstance(folder, str) or (table == "memories" and row.get("memory_type") in PERSONAL):
+        return None
+    return folder[:NAME_LENGTH] or None
 
 
 def parse_record(record: Mapping[str, Any]) -> tuple[str, ExportedRow]:

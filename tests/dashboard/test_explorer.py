@@ -59,6 +59,20 @@ async def test_filters_select_messages(window: Window) -> None:
     window.watch.problems.clear()  # the browser reports the 400s
 
 
+async def test_links_select_a_project(window: Window) -> None:
+    said = {"kiln": "github.com/pia/pots", "loom": "github.com/pia/rugs"}
+    async with httpx.AsyncClient(base_url=window.url) as client:
+        messages = [{"role": "user", "content": text, "project": said[text]} for text in said]
+        await client.post("/v1/users/pia/messages", json={"messages": messages})
+    await window.open("/explorer?user=pia")
+    assert {"kiln", "loom"} <= set((await window.text()).split())
+    await window.page.click("a:has-text('pia/rugs')")
+    await window.page.wait_for_url("**project=**")
+    await window.ready()
+    assert await window.page.locator("article").count() == 1
+    assert "loom" in await window.text("article")
+
+
 async def test_dates_are_whole_days_of_the_user(window: Window) -> None:
     page = window.page
     await window.open("/explorer?user=maya")

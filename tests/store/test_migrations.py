@@ -22,7 +22,7 @@ from memrecall.store import VECTOR_DTYPE, Grant, MessageFilter, Store
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
-from memrecall.store.database.tables import meta, traces
+from memrecall.store.database.tables import memories, messages, meta, traces
 from memrecall.text import analyze
 from memrecall.types import Origin, Role
 
@@ -90,6 +90,7 @@ async def messages_are_read_unchanged(store: Store) -> None:
         "metadata": {"tokens": 7, "nested": {"list": [1, None, True]}},
         "create_time": datetime(2026, 1, 26, 10, 47, tzinfo=UTC),
         "sequence_no": 1,
+        "project": None,
     }
     assert await ids(store.timeline(ANN)) == ["m1", "m2", "m3"]
     assert await ids(store.timeline(ANN), MessageFilter(session_id="closed")) == ["m3"]
@@ -209,6 +210,48 @@ async def test_schema_9_feedback_and_audit_log_are_read_unchanged(empty_location
         assert (await store.traces(ANN).get("t1")).model == "tiny"
         (entry,) = (await store.audit(ANN).page(limit=5)).items
         assert (entry.action, entry.actor, entry.target) == ("delete_message", "key k1", "erased")
+
+
+async def test_schema_9_rows_take_their_workspace_as_project(empty_location: str) -> None:
+    folder = "/home/ann/tea " + "x" * 300
+    await make_old(empty_location, 9)
+    database = Database(empty_location)
+    values = {
+        "m1": {"workspace": folder},
+        "m2": {"workspace": ["no", "text"]},
+        "m3": {"workspace": ""},
+    }
+    notes = {"drinks": {"workspace": "/home/ann/tea"}, "rome": {"workspace": "/home/ann/tea"}}
+
+    async def fill(connection: Any) -> None:
+        for table, key, rows in ((messages, "message_id", values), (memories, "memory_key", notes)):
+            for name, metadata in rows.items():
+                of_row = (table.c.user_id == "ann", table.c[key] == name)
+                await connection.execute(update(table).where(*of_row).values(metadata=metadata))
+
+    try:
+        await database.transact(fill)
+    finally:
+        await database.close()
+
+    async with await Store.open(empty_location) as store:
+        stored = await store.timeline(ANN).get_many(["m1", "m2", "m3"])
+        assert {m.message_id: m.project for m in stored} == {
+            "m1": folder[:255], "m2": None, "m3": None
+        }  # fmt: skip
+        drinks, rome = [await store.memories(ANN).get(key) for key in ("drinks", "rome")]
+        assert (drinks.project, rome.project) == ("/home/ann/tea", None)  # she lives there
+        in_tea = Scope("ann", project="/home/ann/tea")
+        assert await ids(store.timeline(in_tea)) == ["m2", "m3"]
+        assert (await store.traces(in_tea).page()).items == ()
+
+
+async def test_schema_10_projects_are_read_unchanged(empty_location: str) -> None:
+    async with old_store(empty_location, 10) as store:
+        (project,) = await store.projects.list("ann")
+        assert (project.project, project.messages, project.memories) == ("github.com/ann/tea", 1, 1)
+        traces_of = store.traces(Scope("ann", project=project.project))
+        assert [trace.trace_id for trace in (await traces_of.page()).items] == ["t2"]
 
 
 async def traces_are_taken_and_threads_followed(store: Store) -> None:

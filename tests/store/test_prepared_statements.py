@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from memrecall.store import Store
 from memrecall.store.database.connections import execute_prepared, fetch_rows
 from memrecall.store.database.tables import messages, users
-from memrecall.store.messages.timeline import _SELECT_BY_ID
+from memrecall.store.messages.timeline import _select_by_id
 from memrecall.types import NewMessage, Role
 
 from .samples import ANN, at
@@ -39,11 +39,12 @@ def select_ids(count: int) -> dict[str, Any]:
 
 
 async def test_rows_are_those_of_sqlalchemy(tmp_path: Path) -> None:
+    by_id = _select_by_id(("of_user",))
     async with await open_store(tmp_path) as store:
         for count in range(1, 10):
             with store.database.read_inline() as connection:
-                expected = connection.execute(_SELECT_BY_ID, select_ids(count)).all()
-                rows = fetch_rows(connection, _SELECT_BY_ID, select_ids(count))
+                expected = connection.execute(by_id, select_ids(count)).all()
+                rows = fetch_rows(connection, by_id, select_ids(count))
             assert len(rows) == count
             assert sorted(row._asdict().items() for row in rows) == sorted(
                 row._asdict().items() for row in expected

@@ -16,7 +16,7 @@ from memrecall.types import Language
 _PERCENTAGE = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*[%％]\s*")
 _ABSENT_VALUES = frozenset({"null", "none", "undefined", ""})
 _SCOPE_ARGUMENTS = frozenset(
-    {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id"}
+    {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id", "project"}
 )
 _MAX_PROBLEMS = 3
 _LARGEST_VALUE = 4_000  # characters or items of a value that a model wrote

@@ -207,6 +207,8 @@ class RecallViewer:
             yield self.say("no_contents")
         if result.withheld:
             yield self.say("withheld", n=result.withheld)
+        if result.other_projects:
+            yield self.say("other_projects", names=", ".join(result.other_projects))
         if result.keys_dropped:
             yield self.say("dropped", keys=", ".join(result.keys_dropped))
         yield from (self.say("degraded", reason=reason) for reason in result.degraded)

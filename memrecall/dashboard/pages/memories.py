@@ -19,6 +19,7 @@ from memrecall.dashboard.widgets import (
     chip_link,
     dim_label,
     draw_pager,
+    draw_projects,
     draw_search,
     row,
     show_empty,
@@ -42,7 +43,8 @@ async def show_memories(page: Page) -> None:
         return
     page = await draw_last_deletion(take_notice(page))
     state = page.query.get("state", "current")
-    draw_search(page, "search_memories", "user")
+    draw_search(page, "search_memories", "user", "project")
+    await draw_projects(page)
     with row():
         for name in STATES:
             target = page.link_here(state=name, cursor=None)

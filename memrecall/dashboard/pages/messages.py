@@ -17,6 +17,7 @@ from memrecall.dashboard.widgets import (
     confirm,
     dim_label,
     draw_pager,
+    draw_projects,
     form_select,
     hidden_field,
     highlighted_text,
@@ -49,6 +50,7 @@ async def show_messages(page: Page) -> None:
         return
     zone = await user_time_zone(page)
     _draw_filters(page)
+    await draw_projects(page)
     if page.query.get("around"):
         await _draw_neighbors(page, zone)
     elif page.query.get("q", "").strip():
@@ -62,6 +64,7 @@ def _draw_filters(page: Page) -> None:
     query = page.query
     with ui.element("form").classes("mr-form").props("method=get role=search"):
         hidden_field("user", page.user)
+        hidden_field("project", query.get("project", ""))
         field = ui.input(page.text("search_messages"), value=query.get("q", ""))
         field.props("name=q outlined dense clearable").classes("mr-wide")
         field.props["placeholder"] = page.text("query_hint")

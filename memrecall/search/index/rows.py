@@ -18,7 +18,7 @@ _MICROSECOND = timedelta(microseconds=1)
 ROLES = {"user": 0, "assistant": 1, "system": 2, "tool": 3, "other": 4, "": 5}
 
 MESSAGE, MEMORY, KNOWLEDGE = 0, 1, 2
-NONE = -1  # the row has no session, speaker, memory type or conflicts
+NONE = -1  # the row has no project, session, speaker, memory type or conflicts
 _UNKNOWN = -2
 
 # Name and type of each column; every row has a value in all of them.
@@ -26,6 +26,7 @@ FIELDS: dict[str, type[np.generic]] = {
     "kind": np.uint8,
     "role": np.uint8,
     "agent": np.int32,
+    "project": np.int32,
     "session": np.int32,
     "speaker": np.int32,
     "memory_type": np.int32,
@@ -89,6 +90,7 @@ class RowTable:
             kind=MESSAGE,
             role=[ROLES[row.role] for row in rows],
             agent=[names[row.agent_id] for row in rows],
+            project=[names[row.project] if row.project else NONE for row in rows],
             session=[names[row.session_id] for row in rows],
             speaker=[names[row.speaker] if row.speaker else NONE for row in rows],
             memory_type=NONE,
@@ -112,6 +114,7 @@ class RowTable:
             kind=kind,
             role=ROLES[""],
             agent=[names[row.agent_id] for row in rows],
+            project=[names[row.project] if row.project else NONE for row in rows],
             session=[names[row.session_id] if row.session_id else NONE for row in rows],
             speaker=NONE,
             memory_type=[names[row.memory_type] for row in rows],

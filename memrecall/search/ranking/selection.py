@@ -13,6 +13,7 @@ from memrecall.search.index.rows import (
     ALWAYS,
     MESSAGE,
     NEVER,
+    NONE,
     ROLES,
     Floats,
     Mask,
@@ -50,7 +51,7 @@ def visible_rows(
     """Apply scope and filters, before anything is ranked."""
     table = columns.table
     valid = request.with_expired or _valid_at(columns, request.valid_at or now)
-    passing = in_agent(columns, scope, alive & valid)
+    passing = in_scope(columns, scope, alive & valid)
     for condition in _conditions(columns, request):
         passing &= condition
     if scope.allows(Permission.SENSITIVE):
@@ -59,12 +60,15 @@ def visible_rows(
     return VisibleRows(passing & ~withheld, withheld)
 
 
-def in_agent(columns: Columns, scope: Scope, rows: Mask) -> Mask:
-    """Return the rows of the scope's agent; all of them if the scope has none."""
-    if scope.agent_id is None:
-        return rows
-    of_agent: Mask = columns.table.agent == columns.table.names.find(scope.agent_id)
-    return rows & of_agent
+def in_scope(columns: Columns, scope: Scope, rows: Mask) -> Mask:
+    """Return the rows of the scope's agent, and of its project or of none, if it has them."""
+    table = columns.table
+    if scope.agent_id is not None:
+        rows = rows & (table.agent == table.names.find(scope.agent_id))
+    if scope.read_project is not None:
+        number = table.names.find(scope.read_project)
+        rows = rows & ((table.project == number) | (table.project == NONE))
+    return rows
 
 
 def living_rows(columns: Columns, request: SearchRequest, version: int) -> Mask:

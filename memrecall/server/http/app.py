@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from memrecall import __version__
 from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.memory import AsyncMemory, Library
-from memrecall.memory.base import make_extractor
+from memrecall.memory.recall import make_extractor
 from memrecall.memory.retention import SweepSchedule
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope

@@ -256,11 +256,11 @@ class RequestContext:
         """The service's library."""
         return self.service.library
 
-    async def readable_scope(self, user_id: str) -> Scope:
+    async def readable_scope(self, user_id: str, project: str | None = None) -> Scope:
         """Return the scope of a user; raise NotFound if the user is unknown, unless the key names
         them: then they may store something later.
         """
-        scope = self.principal.scope(user_id)
+        scope = self.principal.scope(user_id, project=project)
         async with self.tolerate_new_user():
             await self.library.require_user(scope)
         return scope
@@ -274,30 +274,32 @@ class RequestContext:
             if self.principal.users is None:
                 raise
 
-    def memory(self, user_id: str | None = None, agent_id: str | None = None) -> AsyncMemory:
+    def memory(
+        self, user_id: str | None = None, agent_id: str | None = None, project: str | None = None
+    ) -> AsyncMemory:
         """Return the memory of a user, by default of the key's only user."""
-        return self._bind(self._scope(user_id, agent_id))
+        return self._bind(self._scope(user_id, agent_id, project))
 
     async def active_memory(
-        self, user_id: str | None = None, agent_id: str | None = None
+        self, user_id: str | None = None, agent_id: str | None = None, project: str | None = None
     ) -> AsyncMemory:
         """Return the memory of a user; raise Disabled if the user or the agent is disabled.
 
         A user with nothing stored has an empty memory: that is how a first conversation starts.
         """
-        scope = self._scope(user_id, agent_id)
+        scope = self._scope(user_id, agent_id, project)
         await self.library.store.read_version(scope)
         return self._bind(scope)
 
     async def writable_memory(
-        self, user_id: str | None, agent_id: str | None = None
+        self, user_id: str | None, agent_id: str | None = None, project: str | None = None
     ) -> AsyncMemory:
         """Return the memory of a user for a request that writes."""
         self.principal.require_write()
-        return await self.active_memory(user_id, agent_id)
+        return await self.active_memory(user_id, agent_id, project)
 
-    def _scope(self, user_id: str | None, agent_id: str | None) -> Scope:
-        scope = self.principal.scope(self.principal.resolve_user(user_id))
+    def _scope(self, user_id: str | None, agent_id: str | None, project: str | None) -> Scope:
+        scope = self.principal.scope(self.principal.resolve_user(user_id), project=project)
         if agent_id is None:
             return scope
         if scope.agent_id not in (None, agent_id):
@@ -308,6 +310,7 @@ class RequestContext:
         return self.service.memory.bind(
             user_id=scope.user_id,
             agent_id=scope.agent_id,
+            project=scope.project,
             permissions=scope.permissions,
             actor=self.principal.actor,
         )

@@ -182,7 +182,7 @@ class Profile(BaseModel):
 @router.get("/graph", **route_options("read_graph", GraphAnswer))
 async def read_graph(query: Annotated[GraphQuery, Query()], context: Context) -> Response:
     """Read an entity's relations, the shortest paths between two entities, or all entities."""
-    memory = await context.active_memory(query.user_id, query.agent_id)
+    memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     return JsonResponse(await memory.graph(**query.arguments()))
 
 
@@ -191,7 +191,7 @@ async def extract_relations(body: ExtractRequest, context: Context) -> Response:
     """Extract entities and relations from messages, which are not stored, or from the last ones of
     a session, and add them to the graph.
     """
-    memory = await context.writable_memory(body.user_id, body.agent_id)
+    memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
     async with context.service.recall_slot(context.principal):
         report = await memory.extract(**body.arguments())
     return JsonResponse({**report, "problems": describe_problems(report["problems"])})
@@ -200,7 +200,7 @@ async def extract_relations(body: ExtractRequest, context: Context) -> Response:
 @router.post("/graph/merge", **route_options("merge_entities", EntityChange))
 async def merge_entities(body: MergeRequest, context: Context) -> Response:
     """Record that two names mean the same entity."""
-    await (await context.writable_memory(body.user_id, body.agent_id)).merge_entities(
+    await (await context.writable_memory(body.user_id, body.agent_id, body.project)).merge_entities(
         **body.arguments()
     )
     return JsonResponse({"alias": body.alias, "name": body.name, "message": "merged"})
@@ -209,7 +209,7 @@ async def merge_entities(body: MergeRequest, context: Context) -> Response:
 @router.post("/graph/split", **route_options("split_entity", EntityChange))
 async def split_entity(body: SplitRequest, context: Context) -> Response:
     """Undo a merge: move an alias and its relations to a new entity."""
-    await (await context.writable_memory(body.user_id, body.agent_id)).split_entity(
+    await (await context.writable_memory(body.user_id, body.agent_id, body.project)).split_entity(
         **body.arguments()
     )
     return JsonResponse({"alias": body.alias, "name": None, "message": "split"})
@@ -218,7 +218,7 @@ async def split_entity(body: SplitRequest, context: Context) -> Response:
 @router.post("/graph/correct", **route_options("correct_relation", CorrectedRelation))
 async def correct_relation(body: CorrectRequest, context: Context) -> Response:
     """Replace a wrong relation by its correction, or remove it; its sources and validity stay."""
-    memory = await context.writable_memory(body.user_id, body.agent_id)
+    memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
     parts = body.correction
     correction = None if parts is None else parts.model_dump(exclude_none=True)
     arguments = {**body.arguments(), "correction": correction}
@@ -228,6 +228,6 @@ async def correct_relation(body: CorrectRequest, context: Context) -> Response:
 @router.get("/profile", **route_options("read_profile", Profile))
 async def read_profile(query: Annotated[ProfileQuery, Query()], context: Context) -> Response:
     """Read what is known about the user, or another person, by field, with its evidence."""
-    memory = await context.active_memory(query.user_id, query.agent_id)
+    memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     long_term = await memory.long_term()
     return JsonResponse({"fields": await long_term.user_info.profile(query.subject)})

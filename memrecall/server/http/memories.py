@@ -96,7 +96,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
     response is sent when the messages are stored, and names a job.
     """
     context.principal.require_write()
-    memory = context.memory(body.user_id, body.agent_id)
+    memory = context.memory(body.user_id, body.agent_id, body.project)
     if body.background and memory.running_jobs() >= MAX_JOBS:
         message = f"this user has {MAX_JOBS} running jobs already; try again"
         problem = Problem("RESOURCE_EXHAUSTED", message, headers={"Retry-After": "2"})
@@ -116,7 +116,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
 @router.get("/memories", **route_options("list_memories", MemoryPage))
 async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Context) -> Response:
     """List memories that are valid now or were at a time, the latest first."""
-    memory = await context.active_memory(query.user_id, query.agent_id)
+    memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     return JsonResponse(await memory.get_all(**query.arguments()))
 
 
@@ -124,7 +124,7 @@ async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Con
 async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Context) -> Response:
     """Hide all memories of a user, agent or session that match the filters; `dry_run` counts."""
     context.principal.require_write()
-    memory = await context.active_memory(query.user_id, query.agent_id)
+    memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     report = await memory.delete_all(**query.arguments())
     context.log_fields["deleted"] = report["deleted"]
     return JsonResponse(report)
@@ -133,7 +133,7 @@ async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Co
 @router.post("/memories/search", **route_options("search_memories", FoundMemories))
 async def search_memories(body: MemorySearchRequest, context: Context) -> Response:
     """Search memories and messages by words and meaning, the best first, with scores up to 1."""
-    memory = await context.active_memory(body.user_id, body.agent_id)
+    memory = await context.active_memory(body.user_id, body.agent_id, body.project)
     context.log_fields["query_chars"] = len(body.query)
     results = await memory.search(**body.arguments())
     context.service.metrics.count_search("memory")
@@ -143,7 +143,7 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
 @router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem | MessageItem))
 async def get_memory(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Read one memory, or a message that a search returned."""
-    item = await (await context.active_memory(query.user_id)).get(memory_id)
+    item = await (await context.active_memory(query.user_id, project=query.project)).get(memory_id)
     if item is None:
         raise RequestError(RESOURCE_NOT_FOUND)
     return JsonResponse(item)
@@ -155,7 +155,7 @@ async def update_memory(
 ) -> Response:
     """Update the text or the fields of a memory; its history keeps the previous version."""
     context.principal.require_write()
-    memory = await context.active_memory(query.user_id)
+    memory = await context.active_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.update(memory_id, **body.model_dump(exclude_unset=True)))
 
 
@@ -164,22 +164,22 @@ async def merge_memories(
     memory_id: PathId, body: MergeMemoriesRequest, context: Context
 ) -> Response:
     """Replace a memory and others by one with the sources of all; an undo takes it back."""
-    memory = await context.writable_memory(body.user_id)
+    memory = await context.writable_memory(body.user_id, project=body.project)
     return JsonResponse(await memory.merge(memory_id, **body.arguments()))
 
 
 @router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed))
 async def delete_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Hide a memory at once; an undo restores it until it is purged. A message is erased."""
-    memory = await context.writable_memory(query.user_id)
+    memory = await context.writable_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.delete(memory_id, sources=query.sources))
 
 
 @router.get("/memories/{memory_id}/history", **route_options("read_history", MemoryHistory))
 async def read_history(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Read the change history of a memory, the oldest change first; deleted memories included."""
-    steps = await (await context.active_memory(query.user_id)).history(memory_id)
-    return JsonResponse({"results": steps})
+    memory = await context.active_memory(query.user_id, project=query.project)
+    return JsonResponse({"results": await memory.history(memory_id)})
 
 
 @router.post("/memories/{memory_id}/undo", **route_options("undo_memory", Changed))
@@ -187,14 +187,14 @@ async def undo_memory(
     memory_id: PathId, query: Annotated[UndoQuery, Query()], context: Context
 ) -> Response:
     """Undo the last change of a memory: an update, a merge, a supersession or a deletion."""
-    memory = await context.writable_memory(query.user_id)
+    memory = await context.writable_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.undo(memory_id, **query.arguments()))
 
 
 @router.post("/memories/{memory_id}/purge", **route_options("purge_memory", PurgedMemory))
 async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Erase a memory permanently, deleted or not, with its history, vector and what quotes it."""
-    memory = await context.writable_memory(query.user_id)
+    memory = await context.writable_memory(query.user_id, project=query.project)
     report = await memory.purge(memory_id, sources=query.sources)
     if not report["purged"]:
         raise RequestError(RESOURCE_NOT_FOUND)
@@ -205,14 +205,14 @@ async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> 
 @router.get("/jobs", **route_options("list_jobs", JobList))
 async def list_jobs(query: _Owner, context: Context) -> Response:
     """List the background work of a user's last day."""
-    jobs = await (await context.active_memory(query.user_id)).jobs()
+    jobs = await (await context.active_memory(query.user_id, project=query.project)).jobs()
     return JsonResponse({"results": [_public_job(job) for job in jobs]})
 
 
 @router.get("/jobs/{job_id}", **route_options("read_job", Job))
 async def read_job(job_id: PathId, query: _Owner, context: Context) -> Response:
     """Read the state of background work, for a day; a running add ends with its process."""
-    job = await (await context.active_memory(query.user_id)).job(job_id)
+    job = await (await context.active_memory(query.user_id, project=query.project)).job(job_id)
     return JsonResponse(_public_job(job))
 
 

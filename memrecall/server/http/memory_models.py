@@ -17,6 +17,7 @@ from memrecall.server.http.message_models import (
     Digits,
     InputMessages,
     OwnerId,
+    ProjectName,
     QueryText,
     RequestModel,
     SessionId,
@@ -63,13 +64,14 @@ class OwnerQuery(RequestModel):
     """The owner of a memory."""
 
     user_id: OptionalUser = None
+    project: ProjectName | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the `AsyncMemory` method, whose names the fields have.
 
-        The memory is bound to the user and the agent of the request already.
+        The memory is bound to the user, the agent and the project of the request already.
         """
-        bound = ("user_id", "agent_id", "run_id")
+        bound = ("user_id", "agent_id", "project", "run_id")
         arguments = {name: value for name, value in self if name not in bound}
         if isinstance(filters := arguments.get("filters"), str):
             arguments["filters"] = _parse_filters(filters)
@@ -211,6 +213,7 @@ class _Item(BaseModel):
     user_id: str
     session_id: str | None
     run_id: str | None
+    project: str | None
     metadata: dict[str, Any]
     memory_type: str
     speaker: str | None

@@ -30,7 +30,7 @@ from memrecall.store import MessageFilter, WriteStatus
 from memrecall.store.database.cursors import LARGEST_PAGE, PAGE_SIZE
 from memrecall.store.messages.timeline import Order
 from memrecall.text.query import MAX_QUERY_LENGTH
-from memrecall.types import ID_LENGTH, Content, Id, Moment, Name, NewMessage, Role
+from memrecall.types import ID_LENGTH, Content, Id, Moment, Name, NewMessage, ProjectLabel, Role
 
 MAX_BATCH = 1_000
 MAX_SEARCH_CURSOR = 200_000  # the cursor of a query of ten thousand different words
@@ -53,6 +53,7 @@ ReturnField = Literal[
     "parent_message_id",
     "metadata",
     "sequence_no",
+    "project",
 ]
 
 
@@ -69,6 +70,9 @@ MessageId = Annotated[
     Id, Field(description="Unique among the user's messages.", json_schema_extra=ID_BOUNDS)
 ]
 SessionId = Annotated[Id, Field(description="The conversation.", json_schema_extra=ID_BOUNDS)]
+ProjectName = Annotated[
+    ProjectLabel, Field(description="Only this project, and what belongs to none; default: all.")
+]
 # An encoded slash arrives as a NUL: see `preserve_encoded_slashes`.
 PathId = Annotated[
     Id,
@@ -168,6 +172,7 @@ class RangeQuery(TimeRange):
 
     role: Role | None = None
     session_id: SessionId | None = None
+    project: ProjectName | None = None
     order: Annotated[Order, Field(description="`asc`: the earliest first.")] = "desc"
     page_size: Annotated[PageSize, Digits] = PAGE_SIZE
     cursor: Annotated[_Cursor, Field(max_length=MAX_CURSOR)] | None = None
@@ -182,6 +187,7 @@ class NeighborsQuery(RequestModel):
 
     before: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS), Digits] = 20
     after: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS), Digits] = 0
+    project: ProjectName | None = None
 
 
 class SearchFilter(RequestModel):
@@ -193,6 +199,7 @@ class SearchFilter(RequestModel):
 
 class _SearchRequest(RequestModel):
     user_id: OwnerId
+    project: ProjectName | None = None
     filter: SearchFilter | None = None
     return_fields: Annotated[
         list[ReturnField] | None,
@@ -282,6 +289,7 @@ class ChatMessage(BaseModel):
     parent_message_id: str | None
     metadata: dict[str, Any]
     sequence_no: Annotated[int, Field(description="1, 2, 3 … in the order of storing, by session.")]
+    project: str | None
 
 
 class FoundMessage(ChatMessage):

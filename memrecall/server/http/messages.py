@@ -48,7 +48,7 @@ async def read_messages(
     user_id: PathId, query: Annotated[RangeQuery, Query()], context: Context
 ) -> Response:
     """Read messages by time, by default the latest first; ties are ordered by `message_id`."""
-    scope = await context.readable_scope(user_id)
+    scope = await context.readable_scope(user_id, query.project)
     page = await context.library.store.timeline(scope).page(
         query.filter(), order=query.order, page_size=query.page_size, cursor=query.cursor
     )
@@ -88,7 +88,7 @@ async def read_neighbors(
     user_id: PathId, message_id: PathId, query: Annotated[NeighborsQuery, Query()], context: Context
 ) -> Response:
     """Read a message with the messages before and after it, the earliest first."""
-    scope = await context.readable_scope(user_id)
+    scope = await context.readable_scope(user_id, query.project)
     page = await context.library.store.timeline(scope).neighbors(
         message_id, before=query.before, after=query.after
     )
@@ -122,7 +122,7 @@ async def lexical_search(body: LexicalSearchRequest, context: Context) -> Respon
     """Search by words, the most relevant first; ties are ordered by time (the later first), then
     by `message_id`. All pages show the messages as of the first page.
     """
-    scope = context.principal.scope(body.user_id)
+    scope = context.principal.scope(body.user_id, project=body.project)
     context.log_fields["query_chars"] = len(body.query_text)
     query = LexicalQuery(body.query_text, body.message_filter(), body.page_size, body.cursor)
     page = ScoredPage()
@@ -150,7 +150,7 @@ async def semantic_search(body: SemanticSearchRequest, context: Context) -> Resp
     """Search by meaning: the messages with the highest cosine similarity; ties are ordered as in
     the lexical search.
     """
-    scope = context.principal.scope(body.user_id)
+    scope = context.principal.scope(body.user_id, project=body.project)
     context.log_fields["query_chars"] = len(body.query_text or "")
     query = SemanticQuery(
         body.query_text, body.query_embedding, body.message_filter(), body.top_k, body.min_score

@@ -35,6 +35,7 @@ from memrecall.server.http.context import Context, LiveRecall, RequestContext
 from memrecall.server.http.message_models import (
     InputMessages,
     PathId,
+    ProjectName,
     QueryText,
     RequestModel,
     SessionId,
@@ -116,6 +117,7 @@ class RecallRequest(RequestModel):
         | None
     ) = None
     session_id: SessionId | None = None
+    project: ProjectName | None = None
     as_of: Annotated[
         Moment | None, Field(description="Recall as of this time; later messages are not seen.")
     ] = None
@@ -157,7 +159,7 @@ async def recall(
     are sent as they happen, followed by `done` with the result, or by `error`. With
     `Accept: text/plain`, the response is the block for a model's prompt, empty if there is none.
     """
-    scope = context.principal.scope(user_id, body.session_id)
+    scope = context.principal.scope(user_id, body.session_id, body.project)
     context.log_fields["query_chars"] = body.characters()
     closing = context.service.closing
     accept = request.headers.get("accept", "")

@@ -21,10 +21,11 @@ from memrecall.server.http.memory_models import (
     Flag,
     SessionRequest,
 )
-from memrecall.server.http.message_models import Digits, PathId
+from memrecall.server.http.message_models import Digits, PathId, RequestModel
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import LINES_TYPE, JsonResponse, JsonRoute, run_while_connected
 from memrecall.store import WriteStatus
+from memrecall.types import ProjectLabel
 
 log = logging.getLogger("memrecall.server")
 
@@ -38,6 +39,15 @@ _Days = Annotated[float | None, Field(strict=True, ge=0)]
 _BODY_OF_LINES = {
     "requestBody": {"required": True, "content": {LINES_TYPE: {"schema": {"type": "string"}}}}
 }
+
+
+class ProjectQuery(RequestModel):
+    """The part of a user's data that is meant."""
+
+    project: Annotated[ProjectLabel | None, Field(description="Only this project.")] = None
+
+
+ALL = ProjectQuery()
 
 
 class StateQuery(SessionRequest):
@@ -185,7 +195,7 @@ class ExportStream(Response):
 @router.get("/state", **route_options("read_state", SessionStateAnswer))
 async def read_state(query: Annotated[StateQuery, Query()], context: Context) -> Response:
     """Read a session within a token budget, for a prompt: summaries, then its last messages."""
-    memory = await context.active_memory(query.user_id, query.agent_id)
+    memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     return JsonResponse(await memory.state(**query.arguments()))
 
 
@@ -196,7 +206,7 @@ async def summarize_session(
     session_id: PathId, body: SummarizeRequest, context: Context
 ) -> Response:
     """Summarise a session's messages since the last summary, and return all its summaries."""
-    memory = await context.writable_memory(body.user_id, body.agent_id)
+    memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
     async with context.service.recall_slot(context.principal):
         report = await memory.summarize(session_id=session_id, **body.arguments())
     return JsonResponse(report)
@@ -205,7 +215,7 @@ async def summarize_session(
 @router.post("/sessions/{session_id}/end", **route_options("end_session", EndedSession))
 async def end_session(session_id: PathId, body: EndSessionRequest, context: Context) -> Response:
     """End a session: its summary becomes a memory, and new messages in it are refused."""
-    memory = await context.writable_memory(body.user_id, body.agent_id)
+    memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
     async with context.service.recall_slot(context.principal):
         report = await memory.end_session(session_id=session_id, **body.arguments())
     return JsonResponse(report)
@@ -214,18 +224,22 @@ async def end_session(session_id: PathId, body: EndSessionRequest, context: Cont
 @router.post("/sweep", **route_options("sweep_memories", SweepReport))
 async def sweep_memories(body: SweepRequest, context: Context) -> Response:
     """Find the memories that a retention policy removes; without `dry_run`, remove them."""
-    memory = await context.writable_memory(body.user_id, body.agent_id)
+    memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
     report = await memory.sweep(body.policy(), dry_run=body.dry_run, purge=body.purge)
     context.log_fields["deleted"] = report["removed"]
     return JsonResponse(report)
 
 
 @router.get("/users/{user_id}/export", **route_options("export_user", None, also=(LINES_TYPE,)))
-async def export_user(user_id: PathId, context: Context) -> Response:
-    """Export all data of a user, one JSON object per line, without vectors and traces."""
+async def export_user(
+    user_id: PathId, query: Annotated[ProjectQuery, Query()], context: Context
+) -> Response:
+    """Export all data of a user, or of a project, one JSON object per line, without vectors and
+    traces.
+    """
     memory = await _whole_user(user_id, context)
     await _require_sensitive(user_id, context)
-    return ExportStream(memory.export(), context)
+    return ExportStream(memory.export(project=query.project), context)
 
 
 @router.post(
@@ -246,10 +260,18 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
 
 
 @router.delete("/users/{user_id}", **route_options("erase_user", ErasedUser))
-async def erase_user(user_id: PathId, context: Context) -> Response:
-    """Erase a user for good: all rows, vectors and traces. A key of this user alone is revoked."""
+async def erase_user(
+    user_id: PathId, query: Annotated[ProjectQuery, Query()], context: Context
+) -> Response:
+    """Erase a user for good: all rows, vectors and traces. A key of this user alone is revoked.
+    With `project`, only its messages and memories are erased.
+    """
     context.principal.require_write()
-    report = await (await _whole_user(user_id, context)).erase()
+    memory = await _whole_user(user_id, context)
+    if query.project is not None:
+        counts = dict.fromkeys(ErasedUser.model_fields, 0)
+        return JsonResponse(counts | await memory.erase_project(query.project))
+    report = await memory.erase()
     # The user's audit log was erased too, so that only the operator's log has the line.
     fields = {"action": "erase_user", "key": context.principal.key_id, "user": user_id}
     log.info("audit", extra={"fields": fields})

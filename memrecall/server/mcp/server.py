@@ -28,9 +28,9 @@ from memrecall.agent.trace_events import CallEvent
 from memrecall.errors import MemrecallError, NotFound, StorageError
 from memrecall.extraction.claims import review_plan
 from memrecall.memory import Library
-from memrecall.memory.base import make_extractor
 from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Processes
+from memrecall.memory.recall import make_extractor
 from memrecall.model.prompts import load_prompt
 from memrecall.scope import Scope
 from memrecall.server.deadlines import run_tool_in_time

@@ -40,11 +40,21 @@ def split(items: Sequence[_Item], size: int = KEYS_PER_STATEMENT) -> Iterator[Se
 
 
 def filter_scope(statement: Select[Any], table: Table, scope: Scope) -> Select[Any]:
-    """Restrict a query to the rows of the scope's user and, if bound, its agent."""
+    """Restrict a query to the rows of the scope's user and, if bound, its agent and project."""
     statement = statement.where(table.c.user_id == scope.user_id)
     if scope.agent_id is not None:
         statement = statement.where(table.c.agent_id == scope.agent_id)
+    if scope.read_project is not None and "project" in table.c:
+        statement = statement.where(in_project(table, scope.read_project))
     return statement
+
+
+def in_project(table: Table, project: Any) -> ColumnElement[bool]:
+    """Return the condition for what is read in a project: its own rows and those of none."""
+    of_project: ColumnElement[bool] = table.c.project == project
+    if table.name == "traces":  # one of no project may quote any
+        return of_project
+    return or_(of_project, table.c.project.is_(None))
 
 
 def select_in_key_order(dialect: DatabaseDialect, table: Table) -> Select[Any]:

@@ -179,6 +179,7 @@ messages = Table(
     Column("search_text", Text, nullable=False),
     Column("change_no", BigInteger, nullable=False),
     time_column("deleted_at"),  # hidden, together with a memory that came from it
+    Column("project", String(NAME_LENGTH)),
     PrimaryKeyConstraint("user_id", "message_id"),
     ForeignKeyConstraint(["user_id"], ["users.user_id"]),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
@@ -190,6 +191,7 @@ messages = Table(
     Index("ix_messages_user_create_time", "user_id", "create_time"),
     Index("ix_messages_create_time", "create_time"),
     Index("ix_messages_change", "user_id", "change_no"),
+    Index("ix_messages_project", "user_id", "project", "ts"),
 )
 Index("ix_messages_ts", messages.c.user_id, messages.c.ts.desc(), messages.c.message_id)
 _IS_DELETED = messages.c.deleted_at.is_not(None)
@@ -241,12 +243,14 @@ memories = Table(
     Column("superseded_by", id_type()),
     Column("superseded_reason", Text),
     time_column("last_recalled_at"),
+    Column("project", String(NAME_LENGTH)),  # none: about the user, or of every project
     PrimaryKeyConstraint("user_id", "memory_key"),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
     Index("ix_memories_created_at", "user_id", "created_at"),
     Index("ix_memories_change", "user_id", "change_no"),
     Index("ix_memories_field", "user_id", "subject", "field"),
     Index("ix_memories_session", "user_id", "session_id", "created_at"),
+    Index("ix_memories_project", "user_id", "project", "created_at"),
     # Trusted code may look up a memory without its user.
     Index("ix_memories_key", "memory_key"),
 )
@@ -298,6 +302,7 @@ traces = Table(
     Column("seconds", Double, nullable=False),
     Column("body", json_type(), nullable=False),
     Column("model", String(NAME_LENGTH), nullable=False, server_default=""),
+    Column("project", String(NAME_LENGTH)),  # that the recall was restricted to
     PrimaryKeyConstraint("user_id", "trace_id"),
     # For lists over all users, which are read in these orders, both ways.
     Index("ix_traces_latest", "created_at", "user_id", "trace_id"),

@@ -28,7 +28,7 @@ from memrecall.store.messages.records import (
 from memrecall.store.privacy import protect_new, protect_values
 from memrecall.store.texts import truncate
 from memrecall.text.privacy import PrivacyPolicy
-from memrecall.types import NewMemory, NewMessage, Origin, check_text
+from memrecall.types import ID_LENGTH, NewMemory, NewMessage, Origin, check_text
 
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 CONFIRMED = "the user said so"
@@ -238,8 +238,10 @@ class MemoryChanges:
                 if batch.keys[index] not in batch.recovered_keys:
                     new_memories.setdefault(pair[1], []).append(memory)
             writer = MemoryWriter(connection, locks, self._scope, actor)
+            named = zip(result.ids, messages, strict=True)
+            projects = {name: message.project for name, message in named}
             for origin, group in new_memories.items():
-                await writer.insert(group, origin, stored_rows={})
+                await writer.insert(group, origin, stored_rows={}, projects=projects)
             await locks.save(connection)
             return result.of_messages(messages), keys
 
@@ -259,6 +261,11 @@ class MemoryChanges:
         """Erase a message, what quotes it, and the memories that were derived from it alone."""
         entry = AuditEntry("delete_message", actor, message_id)
         return await self._erase(entry, lambda remover: remover.erase_message(message_id))
+
+    async def erase_project(self, project: str, *, actor: str = SYSTEM) -> Removal:
+        """Erase the messages and memories of a project, and what quotes them."""
+        entry = AuditEntry("erase_project", actor, project[:ID_LENGTH])
+        return await self._erase(entry, lambda remover: remover.erase_project(project))
 
     async def _erase(
         self, entry: AuditEntry, work: Callable[[MemoryRemover], Awaitable[Removal]]

@@ -43,6 +43,7 @@ TEXT_FIELDS = {
     "session_id": "session_id",
     "run_id": "session_id",
     "agent_id": "agent_id",
+    "project": "project",
     "superseded_by": "superseded_by",
 }
 FLAG_FIELDS = frozenset({"sensitive", "pinned", "truncated"})
@@ -55,9 +56,13 @@ TIME_FIELDS = (
     "last_recalled_at",
 )
 _COLUMNS = {**TEXT_FIELDS, **{name: name for name in (*FLAG_FIELDS, *TIME_FIELDS)}}
+_SHARED_FIELDS = ("content", "speaker", "session_id", "agent_id", "project")
 # What a message has of the fields of a memory.
 _MESSAGE_FIELDS: dict[str, ColumnElement[Any]] = {
-    **{name: messages.c[name] for name in ("content", "speaker", "session_id", "agent_id")},
+    **{
+        name: messages.c[name]
+        for name in ("content", "speaker", "session_id", "agent_id", "project")
+    },
     **{name: false() for name in FLAG_FIELDS},
     "memory_key": messages.c.message_id,
     "memory_type": literal("message"),

@@ -15,8 +15,10 @@ from memrecall.store.database.tables import memories, messages
 from memrecall.store.memories.history import StoredRow, require_equal
 from memrecall.store.messages.records import WriteResult, WriteStatus
 from memrecall.store.texts import truncate, with_search_text
-from memrecall.types import NewMemory, Origin, Provenance
+from memrecall.types import USER, NewMemory, Origin, Provenance
 
+PERSONAL = frozenset({"user_profile", "user_preference", "relationship", "habit"})
+NO_PROJECTS: Mapping[str, str | None] = {}
 _NOT_COLUMNS = {"content", "source_message_ids", "conflicts_with", "said_at"}
 
 
@@ -33,9 +35,9 @@ class MemoryInserter:
         self, batch: Sequence[NewMemory], origin: Origin, *, supersedes: str | None = None
     ) -> WriteResult:
         """Insert memories that have keys; one that is stored already must be the same."""
-        await self._require_sources(batch)
+        projects = await self._require_sources(batch)
         stored_rows = await self._find_stored(batch)
-        return await self.insert(batch, origin, stored_rows, supersedes)
+        return await self.insert(batch, origin, stored_rows, supersedes, projects)
 
     async def insert(
         self,
@@ -43,8 +45,12 @@ class MemoryInserter:
         origin: Origin,
         stored_rows: Mapping[str, Any],
         supersedes: str | None = None,
+        projects: Mapping[str, str | None] = NO_PROJECTS,
     ) -> WriteResult:
-        """Insert memories with keys and existing sources, without those among the stored rows."""
+        """Insert memories with keys and existing sources, without those among the stored rows.
+
+        `projects` are those of the sources.
+        """
         new_rows: dict[str, dict[str, Any]] = {}
         statuses: list[WriteStatus] = []
         session = None
@@ -52,6 +58,7 @@ class MemoryInserter:
             session = await self._locks.open_session(self._connection, self._scope)
         for memory in batch:
             row = {**self._to_row(memory, origin), "supersedes": supersedes}
+            row["project"] = self._find_project(memory, projects)
             stored = stored_rows.get(row["memory_key"], new_rows.get(row["memory_key"]))
             statuses.append(WriteStatus.NEW if stored is None else WriteStatus.SAME)
             if stored is not None:
@@ -80,9 +87,18 @@ class MemoryInserter:
         rows = await self._select_by_keys(statement, memories.c.memory_key, keys)
         return {row["memory_key"]: row for row in rows}
 
-    async def _require_sources(self, batch: Sequence[NewMemory]) -> None:
+    def _find_project(self, memory: NewMemory, projects: Mapping[str, str | None]) -> str | None:
+        """Return the scope's project, else its own, else that of the last source that has one."""
+        # Who the user is and what they like holds in every project.
+        if memory.memory_type in PERSONAL and memory.subject in (None, USER, memory.speaker):
+            return None
+        of_sources = (projects.get(name) for name in reversed(memory.source_message_ids))
+        return self._scope.project or memory.project or next(filter(None, of_sources), None)
+
+    async def _require_sources(self, batch: Sequence[NewMemory]) -> dict[str, str | None]:
+        """Return the project of each source; InvalidArgument if one is not stored."""
         sources = {source for memory in batch for source in memory.source_message_ids}
-        statement = select(messages.c.message_id)
+        statement = select(messages.c.message_id, messages.c.project)
         statement = statement.where(messages.c.user_id == self._scope.user_id)
         rows = await self._select_by_keys(statement, messages.c.message_id, list(sources))
         missing = sorted(sources - {row["message_id"] for row in rows})
@@ -90,6 +106,7 @@ class MemoryInserter:
             raise InvalidArgument(
                 f"source message {missing[0]!r} does not exist", hint="Store the message first"
             )
+        return {row["message_id"]: row["project"] for row in rows}
 
     async def _select_by_keys(
         self, statement: Select[Any], column: Any, keys: Sequence[str]

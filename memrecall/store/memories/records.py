@@ -26,7 +26,13 @@ from memrecall.store.database.cursors import (
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import STRINGS_PER_CONDITION, filter_scope, mentions, split
+from memrecall.store.database.statements import (
+    STRINGS_PER_CONDITION,
+    filter_scope,
+    in_project,
+    mentions,
+    split,
+)
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
 from memrecall.store.memories.history import (
@@ -104,9 +110,11 @@ class Memories:
         """Return the memories that exist and may be seen, in no particular order."""
         statement = _select_by_key(
             any_agent=self._scope.agent_id is None,
+            any_project=self._scope.read_project is None,
             with_sensitive=self._scope.allows(Permission.SENSITIVE),
         )
         owner = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}
+        owner["of_project"] = self._scope.read_project
         reads = reads or self._database
         records: list[MemoryRecord] = []
         for batch in split(keys):
@@ -119,7 +127,7 @@ class Memories:
     ) -> StoredPage[MemoryRecord]:
         """Return a page of memories, latest first."""
         require_limit("limit", limit, LARGEST_LIST)
-        binding = ["memories", self._scope.user_id, self._scope.agent_id, *query.fingerprint()]
+        binding = ["memories", *self._scope.reader(), *query.fingerprint()]
         statement = self._filter(select(memories), query)
         order = (memories.c.created_at, memories.c.memory_key)
         if cursor is not None:
@@ -286,7 +294,7 @@ def _to_record(row: Any) -> MemoryRecord:
 
 
 @cache
-def _select_by_key(*, any_agent: bool, with_sensitive: bool) -> Any:
+def _select_by_key(*, any_agent: bool, any_project: bool, with_sensitive: bool) -> Any:
     """Return the statement that every search ends with: building it costs as much as running it."""
     statement = select(memories).where(
         memories.c.user_id == bindparam("of_user"),
@@ -295,6 +303,8 @@ def _select_by_key(*, any_agent: bool, with_sensitive: bool) -> Any:
     )
     if not any_agent:
         statement = statement.where(memories.c.agent_id == bindparam("of_agent"))
+    if not any_project:
+        statement = statement.where(in_project(memories, bindparam("of_project")))
     return statement if with_sensitive else statement.where(memories.c.sensitive.is_(False))
 
 

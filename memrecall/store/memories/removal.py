@@ -32,7 +32,12 @@ from memrecall.store.database.statements import (
 )
 from memrecall.store.database.tables import PASSAGE, memories, messages, tombstones, traces, vectors
 from memrecall.store.memories.history import PendingChange, StoredRow, filter_visible, write_changes
-from memrecall.store.sessions import erase_items, is_job_of, withdraw_summaries
+from memrecall.store.sessions import (
+    erase_empty_sessions,
+    erase_items,
+    is_job_of,
+    withdraw_summaries,
+)
 from memrecall.types import DERIVED_BY, DIGESTS, EXPERIENCE
 
 _SHORTEST_QUOTE = 12  # characters; shorter texts occur in questions by chance
@@ -278,6 +283,35 @@ class MemoryRemover:
         ]
         derived += await self._digests(rows, derived)
         return await self._erase(derived, [message_id], [message_id])
+
+    async def erase_project(self, project: str) -> Removal:
+        """Erase a project's messages and memories, its sessions, and the recalls that may quote it.
+
+        What is known about the user stays, without the messages that said so.
+        """
+        user_id = self._scope.user_id
+        said = (messages.c.user_id == user_id, messages.c.project == project)
+        found = select(messages.c.message_id, messages.c.session_id).where(*said)
+        rows = (await self._connection.execute(found)).all()
+        in_sessions = memories.c.session_id.in_(select(messages.c.session_id).where(*said))
+        of_project = memories.c.project == project
+        digests = in_sessions & memories.c.memory_type.in_(DIGESTS)
+        known = select(memories.c.memory_key).where(
+            memories.c.user_id == user_id, or_(of_project, digests)
+        )
+        keys = list(await self._connection.scalars(known))
+        ids = [row.message_id for row in rows]
+        await self._messages.withdraw_summaries(ids)
+        await self._messages.erase(ids)
+        for batch in split(keys):
+            await self._erase_rows(list(batch))
+        await self._messages.bury("memory", keys)
+        quoting = or_(traces.c.project == project, traces.c.project.is_(None))
+        await self._connection.execute(delete(traces).where(traces.c.user_id == user_id, quoting))
+        await self._connection.execute(delete(feedback).where(feedback.c.user_id == user_id))
+        await self._connection.execute(delete(checkpoints).where(is_job_of(user_id)))
+        await erase_empty_sessions(self._connection, user_id, {row.session_id for row in rows})
+        return Removal(tuple(keys), tuple(ids))
 
     async def _erase(
         self, rows: Sequence[StoredRow], quoted: Sequence[str], erased: Sequence[str]

@@ -9,6 +9,7 @@ from sqlalchemy import Select, or_, select, update
 from memrecall.errors import Conflict, NotFound
 from memrecall.json_objects import check_metadata
 from memrecall.store.database.locks import agent_of
+from memrecall.store.database.statements import in_project
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.history import (
     HIDDEN,
@@ -55,7 +56,7 @@ class MemoryWriter(MemoryInserter):
     ) -> str:
         """Add a memory in the place of another, or of several, which end; return the new key."""
         rows = [await self._require_current(key) for key in (memory_key, *others)]
-        new = with_key(new)
+        new = with_key(new.model_copy(update={"project": new.project or rows[0]["project"]}))
         if origin is not Origin.USER:  # Rewording a claim does not confirm it.
             conflicts = [key for row in rows for key in row["provenance"].get("conflicts_with", ())]
             new = new.as_claim(*conflicts)
@@ -252,6 +253,8 @@ class MemoryWriter(MemoryInserter):
             memories.c.subject.is_not_distinct_from(memory.subject),
             memories.c.layer == memory.layer,
         )
+        if self._scope.project is not None:  # one of another project is not read here
+            statement = statement.where(in_project(memories, self._scope.project))
         rows = await self._connection.execute(statement)
         return {row.memory_key: "conflicts_with" in row.provenance for row in rows}
 

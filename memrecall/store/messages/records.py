@@ -292,4 +292,5 @@ def _to_row(key: _Key, entry: ScopedMessage, locks: Locks) -> dict[str, Any]:
         "sequence_no": sequence_no,
         "search_text": make_search_text(message.content),
         "change_no": locks.next_change(scope.user_id),
+        "project": scope.project or message.project,
     }

@@ -36,7 +36,7 @@ from memrecall.store.database.cursors import (
 )
 from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
-from memrecall.store.database.statements import filter_scope, split
+from memrecall.store.database.statements import filter_scope, in_project, split
 from memrecall.store.database.tables import messages
 from memrecall.store.memories.filters import Filter, to_condition
 from memrecall.store.messages.branches import ThreadWalk
@@ -52,23 +52,17 @@ _Direction = Callable[[Any], UnaryExpression[Any]]  # `asc` or `desc`
 _INTERNAL = ("search_text", "change_no", "deleted_at")
 _COLUMNS = [column for column in messages.c if column.name not in _INTERNAL]
 _NAMES = [column.name for column in _COLUMNS]
-# Every search ends with one of them: built once, because building costs as much as running.
-_SELECT_BY_ID = select(*_COLUMNS).where(
-    messages.c.user_id == bindparam("of_user"),
-    messages.c.message_id.in_(bindparam("ids", expanding=True)),
-    messages.c.deleted_at.is_(None),
-)
 # By the parameter that has the value.
 _CONDITIONS: dict[str, ColumnElement[bool]] = {
     "of_user": messages.c.user_id == bindparam("of_user"),
     "of_agent": messages.c.agent_id == bindparam("of_agent"),
+    "of_project": in_project(messages, bindparam("of_project")),
     "since": messages.c.ts >= bindparam("since"),
     "until": messages.c.ts < bindparam("until"),
     "role": messages.c.role == bindparam("role"),
     "session_id": messages.c.session_id == bindparam("session_id"),
 }
 _COUNT = bindparam("count", type_=Integer)
-_SELECT_BY_ID_OF_AGENT = _SELECT_BY_ID.where(messages.c.agent_id == bindparam("of_agent"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +112,7 @@ class Timeline:
     ) -> list[Message]:
         """Return the messages that exist, in no particular order."""
         owner = self._owner()
-        statement = _SELECT_BY_ID_OF_AGENT if "of_agent" in owner else _SELECT_BY_ID
+        statement = _select_by_id(tuple(owner))
         reads = reads or self._database
         items: list[Message] = []
         for batch in split(message_ids):
@@ -145,7 +139,7 @@ class Timeline:
         require_limit("page_size", page_size, LARGEST_PAGE)
         if order not in get_args(Order):
             raise InvalidArgument(f"order {order!r} is unknown", hint="Use asc or desc")
-        binding = ["messages", self._scope.user_id, self._scope.agent_id, *filter.fingerprint()]
+        binding = ["messages", *self._scope.reader(), *filter.fingerprint()]
         if order == "asc":
             binding.append(order)
         parameters = self._owner() | filter.parameters()
@@ -214,6 +208,7 @@ class Timeline:
 
     def _owner(self) -> dict[str, Any]:
         owner = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}
+        owner["of_project"] = self._scope.read_project
         return {name: value for name, value in owner.items() if value is not None}
 
     async def _fetch(
@@ -248,7 +243,13 @@ def _select_where(names: Sequence[str]) -> Select[Any]:
     return select(*_COLUMNS).where(*conditions, messages.c.deleted_at.is_(None))
 
 
-# Cached, because building a statement costs more than reading a page.
+# Cached, because building a statement costs more than reading a page. Every search ends with this.
+@lru_cache(maxsize=8)
+def _select_by_id(names: tuple[str, ...]) -> Select[Any]:
+    """Return the query for messages by their ids."""
+    return _select_where(names).where(messages.c.message_id.in_(bindparam("ids", expanding=True)))
+
+
 @lru_cache(maxsize=256)
 def _select_page(
     dialect: DatabaseDialect, names: tuple[str, ...], order: Order

@@ -52,7 +52,8 @@ _QUOTING = frozenset(
         *("problem", "error"),
     }
 )
-SUMMARY_COLUMNS = [column for column in traces.c if column.name not in ("user_id", "body")]
+_NOT_IN_SUMMARY = ("user_id", "body", "project")
+SUMMARY_COLUMNS = [column for column in traces.c if column.name not in _NOT_IN_SUMMARY]
 
 
 class NewTrace(BaseModel):
@@ -126,6 +127,7 @@ class Traces:
             "user_id": self._scope.user_id,
             "agent_id": agent_of(self._scope),
             "session_id": self._scope.session_id,
+            "project": self._scope.read_project,
         }
         row |= self._database.privacy.protect({name: row[name] for name in ("query", "body")})
         oldest = now - timedelta(days=keep_days)
@@ -156,7 +158,7 @@ class Traces:
         """Return a page of summaries, latest first."""
         require_limit("limit", limit, LARGEST_PAGE)
         statement = self._filter(select(*SUMMARY_COLUMNS))
-        binding = ["traces", self._scope.user_id, self._scope.agent_id]
+        binding = ["traces", *self._scope.reader()]
         if cursor is not None:
             created_at, trace_id = open_cursor(self._secret, binding, cursor)
             statement = statement.where(
