@@ -19,11 +19,11 @@ _MAX_BAD_LINES = 20
 
 
 def import_messages(
-    file: Annotated[
-        Path,
-        Argument(help="A chat export or messages: a file, folder or zip archive; - reads stdin."),
-    ],
     shared: options.SharedOptions,
+    file: Annotated[
+        Path | None,
+        Argument(help="A chat export or messages: a file, folder or zip archive; - reads stdin."),
+    ] = None,
     user: Annotated[str | None, Option(help="User of messages that name none.")] = None,
     me: Annotated[
         str | None, Option(help="The speaker who is the user, in a chat between people.")
@@ -46,10 +46,19 @@ def import_messages(
     strict: Annotated[
         bool, Option("--strict", help="Import nothing if any line is invalid.")
     ] = False,
+    client: Annotated[
+        str | None,
+        Option(help="Past sessions of a coding assistant: claude-code, codex, gemini or all."),
+    ] = None,
+    since: Annotated[
+        str | None, Option(help="With --client: what was said from a time on, or in 90d.")
+    ] = None,
+    project: options.Project = None,
 ) -> None:
     """Import chats. Invalid lines are reported by number; valid lines are stored.
 
-    Reads exports of ChatGPT, Claude, Gemini, WhatsApp, WeChat, Telegram, Slack, Discord, iMessage,
+    With --client, reads the transcripts that coding assistants keep on this machine instead. Else
+    reads exports of ChatGPT, Claude, Gemini, WhatsApp, WeChat, Telegram, Slack, Discord, iMessage,
     mail (mbox), mem0 and LangChain, messages of OpenAI's form, CSV, and memrecall's own JSON lines
     and exports. Importing a file again adds only what is new.
 
@@ -59,20 +68,47 @@ def import_messages(
     from memrecall.importers.exports import is_export
     from memrecall.memory import make_plan, open_source
 
+    if (file is None) == (client is None):
+        raise InvalidArgument("pass either a file or folder, or --client")
+    if file is None:
+        plan = _plan_past_sessions(user, client, since, project)
+        if plan.survey.entries:
+            import_plan(plan, shared, dry_run=dry_run, strict=strict)
+        else:
+            shared.print_outcome("no past sessions to import", plan.survey.describe())
+        return
     read_options = options.read_import_options(user, me, date_order, zone, columns)
     with open_source(file) as source:
         if is_export(source):
             _import_export(source.files[0], user, dry_run, shared)
             return
         plan = make_plan(source, read_options, file_format or ("csv" if columns else None))
-        if dry_run:
-            _print_preview(plan, json=shared.json)
-            return
-        plan.require_complete()
-        report, problems = asyncio.run(_import(plan, shared, strict))
+        import_plan(plan, shared, dry_run=dry_run, strict=strict)
+
+
+def _plan_past_sessions(
+    user: str | None, client: str | None, since: str | None, project: str | None
+) -> Any:
+    from memrecall.importers.past_sessions import plan_past_sessions
+
+    clients = [client] if client and client != "all" else None
+    with output.spinner("reading past sessions"):
+        return plan_past_sessions(user, clients, since=options.read_since(since), project=project)
+
+
+def import_plan(
+    plan: Any, shared: options.SharedOptions, *, dry_run: bool = False, strict: bool = False
+) -> None:
+    """Import what a plan has read, or print it, and exit as `import` does."""
+    if dry_run:
+        _print_preview(plan, json=shared.json)
+        return
+    plan.require_complete()
+    report, problems = asyncio.run(_import(plan, shared, strict))
     if shared.json:
         counts = {**asdict(report), "users": len(report.users)}
-        survey = {name: plan.survey.describe()[name] for name in ("formats", "skipped", "notes")}
+        names = ("formats", "skipped", "notes", "projects")
+        survey = {name: plan.survey.describe()[name] for name in names}
         output.print_json({**counts, **survey, **problems})
     else:
         _print_report(report, plan, problems)

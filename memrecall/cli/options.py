@@ -4,9 +4,10 @@ import asyncio
 import inspect
 import json as json_module
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import wraps
 from itertools import chain
@@ -275,6 +276,13 @@ def read_time(name: str, value: str | None) -> datetime | None:
     from memrecall.types import parse_time
 
     return None if value is None else parse_time(value, name)
+
+
+def read_since(value: str | None) -> datetime | None:
+    """Parse the time passed with `--since`, or an age in days such as 90d."""
+    if (age := re.fullmatch(r"(\d{1,5})d", value or "")) is not None:
+        return datetime.now(UTC) - timedelta(days=int(age[1]))
+    return read_time("--since", value)
 
 
 def read_role(value: str | None) -> Any:

@@ -12,10 +12,11 @@ from memrecall.importers.source import open_source
 from memrecall.library.library import Library
 from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import ScopedMessage
+from memrecall.store import MessageFilter, ScopedMessage
 from memrecall.types import NewMemory, NewMessage, Origin
 
 IMPORT_BATCH = 1_000
+_PAGE = 200  # messages, the most that a page has
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ class _Entry:
     line: int
     scope: Scope
     item: NewMessage | NewMemory
+    is_turn: bool = False
 
     @property
     def kind(self) -> Scope | None:
@@ -54,6 +56,7 @@ class Importer:
     def __init__(self, library: Library, options: ReadOptions | None = None) -> None:
         self._library = library
         self._options = options or ReadOptions()
+        self._stored_turns: tuple[Scope, set[object]] | None = None  # of one session
         self.report = ImportReport()  # of the last run, also if it stopped half way
 
     async def run(
@@ -90,7 +93,7 @@ class Importer:
                 advance(1)
             elif isinstance(item, Record):
                 report.lines += 1
-                entry = _to_entry(name, item, plan.options.user)
+                entry = _to_entry(name, item, plan.options)
                 if batch and (_is_full(batch, strict) or batch[-1].kind != entry.kind):
                     await self._store_each(batch, report)
                     advance(len(batch))
@@ -113,7 +116,10 @@ class Importer:
         users = {entry.scope.user_id for entry in batch}
         for user in sorted(users) if self._library.store.database.is_distributed else [None]:
             part = [entry for entry in batch if user in (None, entry.scope.user_id)]
-            await (self._store_all if strict else self._store)(part, report)
+            new = [entry for entry in part if not (entry.is_turn and await self._is_stored(entry))]
+            report.repeated += len(part) - len(new)
+            report.users.update(entry.scope.user_id for entry in part if entry.is_turn)
+            await (self._store_all if strict else self._store)(new, report)
         report.refused = strict and bool(report.bad) and not report.usable
 
     async def _store(self, batch: list[_Entry], report: ImportReport) -> None:
@@ -136,6 +142,31 @@ class Importer:
             report.bad.extend(_bad_entries(batch, error).values())
             return
         self._count(batch, stored, report)
+
+    async def _is_stored(self, entry: _Entry) -> bool:
+        """Return True if a session has these words already, perhaps of another time and id.
+
+        That is what hooks store: they know other ids of turns, and not when something was said.
+        """
+        if self._stored_turns is None or self._stored_turns[0] != entry.scope:
+            self._stored_turns = entry.scope, await self._find_turns(entry.scope)
+        message, stored = entry.item, self._stored_turns[1]
+        words = self._library.store.database.privacy.redact(message.content)
+        return isinstance(message, NewMessage) and (
+            message.message_id in stored or (message.role, words) in stored
+        )
+
+    async def _find_turns(self, scope: Scope) -> set[object]:
+        """Return the ids and the words in a session."""
+        timeline = self._library.store.timeline(Scope(scope.user_id))
+        found: set[object] = set()
+        session, cursor, is_done = MessageFilter(session_id=scope.session_id), None, False
+        while not is_done:
+            page = await timeline.page(session, page_size=_PAGE, cursor=cursor)
+            for message in page.items:
+                found |= {message.message_id, (message.role, message.content)}
+            cursor, is_done = page.next_cursor, page.next_cursor is None
+        return found
 
     async def _write(self, batch: Sequence[_Entry]) -> int:
         """Store entries of one kind, all or nothing, and return how many are new."""
@@ -162,9 +193,10 @@ def _is_full(batch: Sequence[_Entry], strict: bool) -> bool:
     return len(batch) == IMPORT_BATCH and not strict
 
 
-def _to_entry(file: str, record: Record, default_user: str | None) -> _Entry:
-    scope = Scope(record.user_id or default_user or "", record.agent_id, record.session_id)
-    return _Entry(file, record.line, scope, record.item)
+def _to_entry(file: str, record: Record, options: ReadOptions) -> _Entry:
+    user, agent = record.user_id or options.user or "", record.agent_id or options.agent
+    scope = Scope(user, agent, record.session_id)
+    return _Entry(file, record.line, scope, record.item, record.is_turn)
 
 
 def _bad_entries(batch: Sequence[_Entry], error: CallerError) -> dict[int, BadLine]:

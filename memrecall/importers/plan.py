@@ -46,6 +46,7 @@ class Survey:
     skipped: Counter[str] = field(default_factory=Counter)
     bad: list[BadLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    projects: dict[str, Counter[str]] = field(default_factory=dict)  # messages by session
 
     @property
     def entries(self) -> int:
@@ -65,7 +66,15 @@ class Survey:
             "skipped": dict(self.skipped.most_common()),
             "bad": self.bad,
             "notes": self.notes,
+            "projects": {
+                name: {"sessions": len(each), "messages": each.total()}
+                for name, each in self._projects()
+            },
         }
+
+    def _projects(self) -> list[tuple[str, Counter[str]]]:
+        """Return the projects, those with most sessions first."""
+        return sorted(self.projects.items(), key=lambda item: (-len(item[1]), item[0]))
 
     def lines(self) -> list[str]:
         """Return the preview for people to read."""
@@ -93,11 +102,14 @@ class Survey:
         return self.speakers or roles
 
     def remarks(self) -> list[str]:
-        """Return what was skipped and what was assumed."""
+        """Return the sessions of each project, what was skipped and what was assumed."""
         skipped = ", ".join(f"{reason} ({count:,})" for reason, count in self.skipped.most_common())
-        return ([f"skipped        {skipped}"] if skipped else []) + [
-            f"assumed        {note}" for note in self.notes
+        projects = [
+            f"project        {name} (sessions: {len(each):,}, messages: {each.total():,})"
+            for name, each in self._projects()
         ]
+        notes = [f"assumed        {note}" for note in self.notes]
+        return projects + ([f"skipped        {skipped}"] if skipped else []) + notes
 
     def count(self, user: str, record: Record) -> None:
         """Add a record."""
@@ -110,6 +122,8 @@ class Survey:
         if message.speaker and len(self.speakers) < _MAX_SPEAKERS:
             self.speakers[message.speaker] += 1
         self.conversations.add((user, record.session_id))
+        if message.project:
+            self.projects.setdefault(message.project, Counter())[record.session_id or ""] += 1
         if message.ts is not None:
             self.first = min(self.first or message.ts, message.ts)
             self.last = max(self.last or message.ts, message.ts)
@@ -139,11 +153,18 @@ class ImportPlan:
 
 
 def make_plan(
-    source: Source, options: ReadOptions | None = None, format_name: str | None = None
+    source: Source,
+    options: ReadOptions | None = None,
+    format_name: str | None = None,
+    files: list[tuple[SourceFile, FileFormat]] | None = None,
 ) -> ImportPlan:
-    """Read a source and return the plan, with what the caller still has to say."""
+    """Read a source and return the plan, with what the caller still has to say.
+
+    With `files`, their formats are known; there may be none.
+    """
     options = options or ReadOptions()
-    plan = ImportPlan(source, match_files(source, format_name), options, Survey())
+    files = match_files(source, format_name) if files is None else files
+    plan = ImportPlan(source, files, options, Survey())
     survey, lacks_user = plan.survey, False
     for _, file_format in plan.files:
         survey.formats[file_format.name] += 1

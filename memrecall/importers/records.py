@@ -37,6 +37,9 @@ class ReadOptions:
     date_order: DateOrder | None = None
     zone: tzinfo = UTC  # of times without a zone
     columns: Mapping[str, str] = field(default_factory=dict)  # of a CSV file, by field
+    agent: str | None = None  # the agent of messages that name none
+    since: datetime | None = None  # of transcripts, only what was said from then on
+    project: str | None = None  # of transcripts, only this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Record:
     user_id: str | None = None
     agent_id: str | None = None
     names: tuple[str, ...] = ()  # other names of the speaker: ids, addresses
+    is_turn: bool = False  # of a coding assistant, whose hooks may have stored it already
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ def message_record(
     names: tuple[str, ...] = (),
     user_id: str | None = None,
     project: str | None = None,
+    is_turn: bool = False,
     **metadata: Any,
 ) -> Record | Skipped | Fault:
     """Return a record of a message; skip one without text. Empty metadata is dropped."""
@@ -125,7 +130,7 @@ def message_record(
         return Fault(line, describe_validation_error(error))
     except InvalidArgument as error:
         return Fault(line, str(error))
-    return Record(line, message, session_id, user_id, names=names)
+    return Record(line, message, session_id, user_id, names=names, is_turn=is_turn)
 
 
 def clean_name(name: str | None) -> str | None:

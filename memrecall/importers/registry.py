@@ -13,6 +13,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.importers import jsonl
 from memrecall.importers.formats import (
     assistants,
+    coding_assistants,
     mbox,
     mem0,
     model_messages,
@@ -30,6 +31,9 @@ FORMATS: tuple[FileFormat, ...] = (
     assistants.CHATGPT,
     assistants.CLAUDE,
     assistants.GEMINI,
+    coding_assistants.CLAUDE_CODE,
+    coding_assistants.CODEX,
+    coding_assistants.GEMINI_CLI,
     team_chats.TELEGRAM,
     team_chats.DISCORD,
     team_chats.SLACK,

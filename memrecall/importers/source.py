@@ -206,7 +206,7 @@ def _open_file(path: Path, name: str) -> Iterator[Source]:
         raise _unreadable(path, error) from None
     if not is_archive:
         source = Source(name, is_single=True)
-        source.add(name, size, _opener(path))
+        source.add(name, size, file_opener(path))
         yield source
         return
     try:
@@ -227,7 +227,7 @@ def _read_folder(folder: Path) -> Source:
             status = path.lstat()
             if stat.S_ISREG(status.st_mode):
                 name = path.relative_to(folder).as_posix()
-                source.add(name, status.st_size, _opener(path))
+                source.add(name, status.st_size, file_opener(path))
             else:
                 kind = "symbolic links" if stat.S_ISLNK(status.st_mode) else "special files"
                 source.left_out[kind] += 1
@@ -238,7 +238,8 @@ def _read_folder(folder: Path) -> Source:
     return source
 
 
-def _opener(path: Path) -> Callable[[], IO[bytes]]:
+def file_opener(path: Path) -> Callable[[], IO[bytes]]:
+    """Return a function that opens a file for reading."""
     return lambda: path.open("rb")
 
 

@@ -40,9 +40,12 @@ async def test_every_fixture_is_stored_once(library: Library) -> None:
     assert counts == {
         "chatgpt": 5,
         "claude": 5,
+        "claude-code": 8,
+        "codex": 8,
         "csv": 3,
         "discord": 2,
         "gemini": 4,
+        "gemini-cli": 5,
         "imessage": 5,
         "langchain": 8,
         "mbox": 3,

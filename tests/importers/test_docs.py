@@ -24,7 +24,7 @@ def block(language: str) -> str:
 
 
 def test_table_has_every_format() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w[\w-]*)` \|", PAGE, re.MULTILINE)
     assert sorted(rows) == sorted(known.name for known in FORMATS)
 
 

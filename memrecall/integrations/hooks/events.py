@@ -3,19 +3,18 @@
 Nothing in a payload is trusted: it names no user, and no file that is read.
 """
 
-import hashlib
 import json
 import os
 import re
 from typing import Any, NamedTuple
 
+from memrecall.importers.projects import is_ignored
+from memrecall.importers.turns import clean_turn, turn_id
 from memrecall.integrations.hooks.bindings import Binding, HookError
 from memrecall.integrations.hooks.client import MAX_INPUT
 from memrecall.integrations.hooks.clients import CLIENTS, Client, HookEvent, TurnRole
-from memrecall.integrations.hooks.privacy import is_ignored, redact_patterns, redact_secrets
-from memrecall.json_objects import make_storable
+from memrecall.integrations.hooks.privacy import redact_patterns, redact_secrets
 
-MAX_CHARACTERS = 100_000  # of one message; the rest is cut
 MAX_RECALLED = 10_000  # characters that are recalled for
 # What the clients use: UUIDs and names. No separators of paths, which some program might follow.
 _ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -48,7 +47,7 @@ def parse_payload(client: Client, event: HookEvent, data: bytes) -> Payload:
     session = _read_id(fields, client.session)
     turn = _read_id(fields, client.turn) if fields.get(client.turn) else ""
     messages = (
-        CapturedMessage(_message_id(client, session, turn, role, text), session, role, text)
+        CapturedMessage(turn_id(client.name, session, turn, role, text), session, role, text)
         for role, name in event.texts
         if (text := _read_text(fields, name))
     )
@@ -90,14 +89,7 @@ def _read_text(fields: dict[str, Any], name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise BadPayload(f"{name} is not a text")
-    text: str = make_storable(value)
-    return text.strip()[:MAX_CHARACTERS]
-
-
-def _message_id(client: Client, session: str, turn: str, role: TurnRole, text: str) -> str:
-    """Return the id under which the same event is always stored."""
-    source = json.dumps([client.name, session, turn, role, text]).encode()
-    return f"hook-{hashlib.sha256(source).hexdigest()[:40]}"
+    return clean_turn(value)
 
 
 class CapturedEvent(NamedTuple):
