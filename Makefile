@@ -147,8 +147,7 @@ eval: install  ## evaluate search and recall on fixtures/eval and check the base
 	    --mode $$mode --out .eval/$$mode || exit; \
 	  if [ -f fixtures/eval/baseline.$$mode.json ]; then \
 	    $(EVAL) check .eval/$$mode --baseline fixtures/eval/baseline.$$mode.json || failed=1; fi; \
-	done; \
-	$(EVAL) report .eval/search .eval/recall --out .eval/report.html || exit; exit $$failed
+	done; exit $$failed
 
 release: $(VENV)/.installed-dev  ## build the wheel and the sdist, check them, and recall from a clean install
 	@$(BIN)/python .ci/release.py

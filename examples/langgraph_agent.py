@@ -1,4 +1,4 @@
-"""A graph of LangGraph that recalls before it answers, an agent with tools, and a store.
+"""A graph of LangGraph that recalls before it answers, and an agent with tools.
 
 The memory is bound to a user when it is created. `Memory` serves sync and async graphs. The model
 is a script; with a real one, replace `ScriptedModel()` by a chat model of LangChain.
@@ -16,7 +16,6 @@ from pydantic import Field
 
 from memrecall import Memory
 from memrecall.integrations.langgraph import memory_tools, recall_node, remember_node
-from memrecall.integrations.langgraph_store import MemoryStore
 
 
 class ScriptedModel(BaseChatModel):
@@ -72,10 +71,6 @@ def main() -> None:
     with opened_memory() as memory:
         recall_before_the_answer(memory)
         recall_as_tool(memory)
-        store = MemoryStore(memory)
-        store.put(("preferences",), "drink", {"text": "Lin drinks jasmine tea"})
-        (item,) = store.search(("preferences",), query="tea")
-        print(f"store: {item.key}")
 
 
 if __name__ == "__main__":

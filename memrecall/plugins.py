@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument
 
-Kind = Literal["embedders", "models", "graph_dbs", "vector_dbs", "rerankers", "importers"]
+Kind = Literal["embedders", "models", "graph_dbs", "vector_dbs", "importers"]
 
 _PREFIX = "memrecall."
 

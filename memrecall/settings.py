@@ -46,7 +46,7 @@ _ALTERNATIVES = {
         "chat_count_forced chat_extract chat_history chat_leak_mode chat_recall_seconds"
         " chat_recall_with_model chat_recalls chat_seconds log_contents reasoning"
     ),
-    "Write the address after the model: reranker = endpoint:MODEL@URL": "reranker_base_url",
+    "Remove it: a search has only its own ranking": "reranker reranker_base_url",
 }
 _REMOVED = {name: hint for hint, names in _ALTERNATIVES.items() for name in names.split()}
 
@@ -58,7 +58,6 @@ class Settings:
     db: str = field(default="", repr=False)  # a URL may hold a password
     embedder: str = "local"
     embedder_base_url: str = ""
-    reranker: str = ""  # reorders the first hits of `Memory.search`; "": none
     vector_db: str = ""  # for users with many vectors; "": in memory
     graph_db: str = ""  # where knowledge graphs are stored; "": in the store
     model: str = ""

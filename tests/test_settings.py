@@ -45,6 +45,7 @@ INVALID_SETTINGS = (
     ({"MEMRECALL_CONFIG": "/nowhere/config.toml"}, "/nowhere/config.toml"),
     ({"MEMRECALL_EMBEDER": "hash"}, "Did you mean MEMRECALL_EMBEDDER?"),
     ({"MEMRECALL_RUNS_DIR": "/r"}, "the setting MEMRECALL_RUNS_DIR was removed. Set data_dir"),
+    ({"MEMRECALL_RERANKER": "a"}, "was removed. Remove it: a search has only its own"),
     ({"MEMRECALL_SWEEP_HOURS": "24"}, 'sweep = {"hours": 24'),
     ({"MEMRECALL_PAGE_MB": "8"}, "remove it"),
 )

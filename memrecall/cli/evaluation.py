@@ -1,6 +1,7 @@
-"""`eval`: ask labelled questions, measure, compare, report and check."""
+"""`eval`: ask labelled questions, measure, compare and check."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,11 +19,15 @@ _MODES = ("search", "recall")
 _MAX_QUERY_LENGTH = 60
 _PLAN_OPTIONS = ("mode", "depth", "max_questions", "without", "retrieval")
 _LISTED_METRICS = ("recall@10", "f1")
+_SLICE_COLUMNS = {
+    "search": ("recall@10", "hit@10", "mrr", "abstention_accuracy", "auroc"),
+    "recall": ("f1", "recall@10", "hit@10", "mrr", "abstention_accuracy", "auroc"),
+}
 
 RunName = Annotated[str, Argument(help="A run: its folder, or its name in the runs folder.")]
 
 evaluation_commands = options.CommandGroup(
-    help="Run evaluations, compare and report them, check for regressions."
+    help="Run evaluations, compare them, check for regressions."
 )
 
 
@@ -151,7 +156,6 @@ def _read_run(name: str) -> Any:
 
 def _print_summary(folder: Path, state: Any) -> None:
     from memrecall.evaluation.metrics import SUMMARY_METRICS
-    from memrecall.evaluation.report import SliceTable
 
     terminal = output.console()
     counts, metrics = state.counts, state.metrics["overall"]
@@ -165,7 +169,7 @@ def _print_summary(folder: Path, state: Any) -> None:
             )
     p50, p95 = (1000 * state.metrics["latency"][name] for name in ("p50", "p95"))
     terminal.print(f"{'latency':<20} p50 {p50:.0f} ms, p95 {p95:.0f} ms")
-    for line in SliceTable.of(state.metrics, state.plan.mode).lines():
+    for line in slice_lines(state.metrics, state.plan.mode):
         terminal.print(output.escape(line))
     if counts["evidence_hidden_by_as_of"]:
         hidden = output.count_noun(counts["evidence_hidden_by_as_of"], "question")
@@ -173,6 +177,26 @@ def _print_summary(folder: Path, state: Any) -> None:
     if counts["fallbacks"]:
         fallbacks = output.count_noun(counts["fallbacks"], "question")
         terminal.print(f"[yellow]{fallbacks} answered by rules, because the model failed[/yellow]")
+
+
+def slice_lines(metrics: Mapping[str, Any], mode: str) -> list[str]:
+    """Return the main metrics of every slice of a run as a text table."""
+    groups = [
+        (f"{name.replace('_', ' ')}: {label}", group)
+        for name, labels in metrics["slices"].items()
+        for label, group in labels.items()
+    ]
+    defined = {name for _, group in groups for name in group["metrics"]}
+    columns = [name for name in _SLICE_COLUMNS[mode] if name in defined]
+    heads = [f"{name:>5}" for name in columns]
+    # The label comes last, because it may be of any length.
+    lines = ["  ".join(["questions", *heads, "slice"])]
+    for label, group in groups:
+        values = [group["metrics"].get(name, {}).get("value") for name in columns]
+        cells = ["–" if value is None else format(value, ".3f") for value in values]
+        padded = [f"{cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True)]
+        lines.append("  ".join([f"{group['questions']:>9,}", *padded, label]))
+    return lines if groups else []
 
 
 @evaluation_commands.command("compare")
@@ -240,18 +264,17 @@ def _print_changes(changes: list[Any]) -> None:
         )
 
 
-@evaluation_commands.command("report")
-def report(
-    runs: Annotated[list[str], Argument(help="The runs, at most 8.")],
-    out: Annotated[Path, Option(help="HTML file to write.")],
-    json: options.Json = False,
-) -> None:
-    """Write an HTML report with the metrics and plots of runs."""
-    from memrecall.evaluation.report import render_report
-
-    output.write_file(out, render_report([_read_run(name) for name in runs]))
-    fields = {"file": str(out), "runs": runs}
-    output.print_outcome(f"written to {output.escape(str(out))}", fields, json=json)
+@evaluation_commands.command(
+    "report",
+    hidden=True,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def refuse_report() -> None:
+    """Refuse the HTML report of earlier versions."""
+    raise InvalidArgument(
+        "`memrecall eval report` was removed",
+        hint="Open the dashboard's page Evaluations: `memrecall serve`",
+    )
 
 
 @evaluation_commands.command("list")

@@ -53,7 +53,7 @@ def import_messages(
     since: Annotated[
         str | None, Option(help="With --client: what was said from a time on, or in 90d.")
     ] = None,
-    project: options.Project = None,
+    project: options.ProjectOption = None,
 ) -> None:
     """Import chats. Invalid lines are reported by number; valid lines are stored.
 

@@ -1,26 +1,36 @@
-"""Line and interval charts as SVG, for reports, notebooks and the dashboard.
-
-Text and axes take the colour of the page around the chart, so it fits light and dark pages. Colours
-and sizes are attributes: a notebook has no style sheet for them.
-"""
+"""The figures of a run that the dashboard shows: lines and intervals as SVG images."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
-from memrecall.text.html import Html
-from memrecall.text.language import language_of
+import numpy as np
+
+from memrecall.evaluation.metrics import (
+    abstention_curve,
+    confidence_outcomes,
+    has_probabilities,
+    result_outcomes,
+)
+from memrecall.evaluation.runs import EvaluationRun
+from memrecall.evaluation.statistics import calibration_bins
+from memrecall.text.html import Say, labels
+from memrecall.text.language import language_of, read_phrases
 from memrecall.text_length import truncate_text
 
+_MAX_DEPTH = 50
+_TEXTS = read_phrases(Path(__file__).with_name("charts.json"))
 # Distinguishable with a colour vision deficiency, and on light and dark pages.
 PALETTE = ("#4477dd", "#cc7711", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
 _WIDTH, _HEIGHT = 520, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 24, 12, 44
 _NAMES_WIDTH = 190  # left of an interval chart
-_ROW_HEIGHT = 16  # of one run in an interval chart
+_ROW_HEIGHT = 28  # in an interval chart
 _GRID = {"stroke": "currentColor", "stroke_opacity": 0.2}
+_COLOUR = {"stroke": PALETTE[0], "fill": PALETTE[0]}
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 Scale = Callable[[float], float]
@@ -41,14 +51,91 @@ class Axis:
         return lambda value: start + (transform(value) - low) / ((high - low) or 1) * (end - start)
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """The points of one run."""
+def recall_by_depth(run: EvaluationRun) -> list[float]:
+    """Return the share of the evidence among the first 1, 2, … keys."""
+    depth = min(run.state.plan.depth, _MAX_DEPTH)
+    is_hit = np.zeros((len(run.answers), depth))
+    for row, (question, answer) in enumerate(run.pairs):
+        for rank, key in enumerate(answer.keys[:depth]):
+            is_hit[row, rank] = key in question.evidence
+    counts = np.array([len(question.evidence) for question in run.questions])
+    has_evidence = counts > 0
+    if not has_evidence.any():
+        return [0.0] * depth
+    shares = is_hit[has_evidence].cumsum(axis=1) / counts[has_evidence, None]
+    return [float(value) for value in shares.mean(axis=0)]
 
-    name: str
-    colour: str
-    points: Sequence[tuple[float, float]]
-    dots: bool = False
+
+def calibration(run: EvaluationRun) -> tuple[str, list[tuple[float, float, int]]]:
+    """Return the kind of prediction, and its bins: mean prediction, share true, size."""
+    pairs = run.pairs
+    if run.state.plan.mode == "recall":
+        kind, (predicted, true) = "confidence", confidence_outcomes(pairs)
+    elif has_probabilities(run.answers):
+        kind = "probability"
+        predicted, true = result_outcomes(pairs, lambda answer: answer.probabilities or ())
+    else:
+        kind = "score"
+        predicted, true = result_outcomes(pairs, lambda answer: [s for _, s in answer.retrieved])
+    is_present = ~np.isnan(predicted)
+    return kind, calibration_bins(predicted[is_present], true[is_present])
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart as SVG, with heading and caption."""
+
+    heading: str
+    caption: str
+    chart: str
+
+
+def draw_figures(run: EvaluationRun, metrics: dict[str, Any], language: str) -> list[Figure]:
+    """Return all figures that are defined for a run with answers."""
+    say = labels(_TEXTS, language)
+    is_recall = run.state.plan.mode == "recall"
+    charts: dict[str, str | None] = {
+        "recall_by_depth": _depth_chart(run, say),
+        "by_category": category_chart(
+            say("by_category"), say("recall_at_10"), "recall@10", metrics
+        ),
+        "handed_off": category_chart(say("handed_off"), say("f1"), "f1", metrics)
+        if is_recall
+        else None,
+        "abstention": _abstention_chart(run, say) if is_recall else None,
+        "calibration": _calibration_chart(run, say),
+        "latency": _latency_chart(run, say),
+    }
+    return [Figure(say(name), say(f"{name}_hint"), svg) for name, svg in charts.items() if svg]
+
+
+def _depth_chart(run: EvaluationRun, say: Say) -> str:
+    points = list(enumerate(recall_by_depth(run), 1))
+    deepest = len(points)
+    ticks = sorted({k for k in (1, 5, 10, 20, 30, 40) if k < deepest} | {deepest})
+    axes = (Axis(say("k"), ticks), Axis(say("evidence_share")))
+    return line_chart(say("recall_by_depth"), *axes, points)
+
+
+def _abstention_chart(run: EvaluationRun, say: Say) -> str | None:
+    """Draw the abstention curve, if some questions are unanswerable."""
+    points = abstention_curve(run.pairs)
+    axes = (Axis(say("wrongly")), Axis(say("rightly")))
+    return line_chart(say("abstention"), *axes, points, diagonal=True) if points else None
+
+
+def _calibration_chart(run: EvaluationRun, say: Say) -> str:
+    kind, bins = calibration(run)
+    points = [(mean, share) for mean, share, _ in bins]
+    axes = (Axis(say(kind)), Axis(say("true_share")))
+    return line_chart(say("calibration"), *axes, points, diagonal=True, dots=True)
+
+
+def _latency_chart(run: EvaluationRun, say: Say) -> str:
+    latencies = sorted(1000 * seconds for seconds in run.seconds)
+    points = [(ms, number / len(latencies)) for number, ms in enumerate(latencies, 1)]
+    across = log_axis(say("milliseconds"), latencies)
+    return line_chart(say("latency"), across, Axis(say("question_share")), points)
 
 
 def log_axis(label: str, values: Sequence[float]) -> Axis:
@@ -64,9 +151,15 @@ def log_axis(label: str, values: Sequence[float]) -> Axis:
 
 
 def line_chart(
-    title: str, across: Axis, up: Axis, series: Sequence[Series], *, diagonal: bool = False
-) -> Html:
-    """Draw lines over two axes; the diagonal is perfect calibration, or chance."""
+    title: str,
+    across: Axis,
+    up: Axis,
+    points: Sequence[tuple[float, float]],
+    *,
+    diagonal: bool = False,
+    dots: bool = False,
+) -> str:
+    """Draw a line over two axes; the diagonal is perfect calibration, or chance."""
     bottom = _HEIGHT - _BOTTOM
     x, y = across.scale(_LEFT, _WIDTH - _RIGHT), up.scale(bottom, _TOP)
     parts = [_x_axis(across, x, bottom)]
@@ -76,62 +169,43 @@ def line_chart(
     if diagonal:
         dashes = {"stroke": "currentColor", "stroke_dasharray": "4 4"}
         parts.append(_line((x(0), y(0)), (x(1), y(1)), **dashes))
-    parts += [_series(each, x, y) for each in series]
+    parts.append(_polyline([(round(x(a), 1), round(y(b), 1)) for a, b in points], dots=dots))
     middle = (bottom + _TOP) / 2
     parts.append(_text(14, middle, up.label, transform=f"rotate(-90 14 {middle:.0f})"))
     return _svg(title, _HEIGHT, parts)
 
 
-def _series(series: Series, x: Scale, y: Scale) -> str:
-    points = [(round(x(across), 1), round(y(up), 1)) for across, up in series.points]
-    path = " ".join(f"{across},{up}" for across, up in points)
-    parts = [
-        _element("title", escape(series.name)),
-        _element("polyline", points=path, fill="none", stroke_width=2, stroke_linejoin="round"),
-    ]
-    for (across, up), (cx, cy) in zip(series.points, points, strict=True) if series.dots else ():
-        tooltip = _element("title", escape(f"{series.name}: {across:.3g} → {up:.3f}"))
-        parts.append(_element("circle", tooltip, cx=cx, cy=cy, r=4))
-    return _element("g", *parts, stroke=series.colour, fill=series.colour)
+def _polyline(points: Sequence[tuple[float, float]], *, dots: bool) -> str:
+    path = " ".join(f"{x},{y}" for x, y in points)
+    line = _element("polyline", points=path, fill="none", stroke_width=2, stroke_linejoin="round")
+    circles = [_element("circle", cx=x, cy=y, r=4) for x, y in points] if dots else []
+    return _element("g", line, *circles, **_COLOUR)
 
 
-def category_chart(title: str, label: str, metric: str, summaries: Mapping[str, Any]) -> Html:
-    """Draw one metric of several runs with its intervals, overall and by category."""
-    kinds = sorted({kind for metrics in summaries.values() for kind in metrics["categories"]})
+def category_chart(title: str, label: str, metric: str, metrics: Mapping[str, Any]) -> str:
+    """Draw a metric of a run with its intervals, overall and by category."""
+    groups = {"overall": metrics["overall"]} | dict(sorted(metrics["categories"].items()))
     axis = Axis(label)
     x = axis.scale(_NAMES_WIDTH, _WIDTH - _RIGHT)
     parts, top = [], float(_TOP)
-    for kind in ("", *kinds):
-        rows: list[str] = []
-        for colour, (run, metrics) in zip(PALETTE, summaries.items(), strict=False):
-            group = metrics["categories"].get(kind, {}) if kind else metrics["overall"]
-            if metric in group:
-                y = top + 6 + _ROW_HEIGHT * (len(rows) + 0.5)
-                rows.append(_interval(run, colour, group[metric], x, y))
-        if rows:
-            height = _ROW_HEIGHT * len(rows) + 12
-            parts += [_row_name(kind or "overall", top + height / 2 + 4), *rows]
-            top += height
+    for name, group in groups.items():
+        if metric in group:
+            middle = top + _ROW_HEIGHT / 2
+            parts += [_row_name(name, middle + 4), _interval(group[metric], x, middle)]
+            top += _ROW_HEIGHT
             parts.append(_line((_NAMES_WIDTH, top), (_WIDTH - _RIGHT, top), **_GRID))
     return _svg(title, int(top + _BOTTOM), [_x_axis(axis, x, top, _NAMES_WIDTH), *parts])
 
 
 def _row_name(name: str, y: float) -> str:
     label = truncate_text(name, 14 if language_of(name) == "zh" else 24)
-    text = _text(_NAMES_WIDTH - 10, y, label, anchor="end")
-    return _element("g", _element("title", escape(name)), text)
+    return _text(_NAMES_WIDTH - 10, y, label, anchor="end")
 
 
-def _interval(name: str, colour: str, interval: Mapping[str, float], x: Scale, y: float) -> str:
-    value, low, high = (interval[part] for part in ("value", "low", "high"))
-    return _element(
-        "g",
-        _element("title", escape(f"{name}: {value:.3f} ({low:.3f} to {high:.3f})")),
-        _line((x(low), y), (x(high), y), stroke_width=2),
-        _element("circle", cx=round(x(value), 1), cy=round(y, 1), r=4.5),
-        stroke=colour,
-        fill=colour,
-    )
+def _interval(interval: Mapping[str, float], x: Scale, y: float) -> str:
+    line = _line((x(interval["low"]), y), (x(interval["high"]), y), stroke_width=2)
+    value = _element("circle", cx=round(x(interval["value"]), 1), cy=round(y, 1), r=4.5)
+    return _element("g", line, value, **_COLOUR)
 
 
 def _x_axis(axis: Axis, x: Scale, bottom: float, left: int = _LEFT) -> str:
@@ -153,16 +227,16 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", **attributes: o
     return _element("text", escape(text), **place, **attributes)
 
 
-def _svg(title: str, height: int, parts: Iterable[str]) -> Html:
+def _svg(title: str, height: int, parts: Iterable[str]) -> str:
     frame = {"role": "img", "aria_label": title, "viewBox": f"0 0 {_WIDTH} {height}"}
     style = f"width:{_WIDTH}px;max-width:100%;height:auto"
     text = {"fill": "currentColor", "font_size": 12, "font_family": "system-ui, sans-serif"}
     return _element("svg", *parts, **frame, style=style, **text)
 
 
-def _element(name: str, *parts: str, **attributes: object) -> Html:
+def _element(name: str, *parts: str, **attributes: object) -> str:
     """Return an element around parts of SVG; `_` in the name of an attribute stands for `-`."""
     pairs = (
         f' {key.replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items()
     )
-    return Html(f"<{name}{''.join(pairs)}>{''.join(parts)}</{name}>")
+    return f"<{name}{''.join(pairs)}>{''.join(parts)}</{name}>"

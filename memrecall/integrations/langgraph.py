@@ -1,10 +1,8 @@
 """LangGraph and LangChain: nodes that recall and remember, a retriever, and tools.
 
-    builder.add_node("recall", recall_node(memory))
-    builder.add_node("remember", remember_node(memory))
-    agent = create_agent(model, tools=memory_tools(memory))
-
-`memrecall.integrations.langgraph_store` has a store.
+builder.add_node("recall", recall_node(memory))
+builder.add_node("remember", remember_node(memory))
+agent = create_agent(model, tools=memory_tools(memory))
 """
 
 from collections.abc import Callable, Mapping, Sequence

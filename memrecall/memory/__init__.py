@@ -13,14 +13,11 @@ from memrecall.memory.recall import client_of, recall
 if TYPE_CHECKING:
     from memrecall.memory.layers import LongTermMemory, ShortTermMemory
     from memrecall.memory.memory import AsyncMemory
-    from memrecall.memory.reranking import CrossEncoderReranker, EndpointReranker, Reranker
     from memrecall.memory.retention import Policy
     from memrecall.memory.sync import Memory
 
 __all__ = [
     "AsyncMemory",
-    "CrossEncoderReranker",
-    "EndpointReranker",
     "ImportReport",
     "Importer",
     "Library",
@@ -28,7 +25,6 @@ __all__ = [
     "Memory",
     "Policy",
     "Reindexer",
-    "Reranker",
     "ShortTermMemory",
     "client_of",
     "make_plan",
@@ -41,7 +37,6 @@ __getattr__ = lazy_exports(
     {
         ".layers": ("LongTermMemory", "ShortTermMemory"),
         ".memory": ("AsyncMemory",),
-        ".reranking": ("CrossEncoderReranker", "EndpointReranker", "Reranker"),
         ".retention": ("Policy",),
         ".sync": ("Memory",),
     },

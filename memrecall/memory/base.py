@@ -15,7 +15,6 @@ from memrecall.memory.jobs import Jobs, Processes, Schedule
 from memrecall.memory.layers import ShortTermMemory
 from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.recall import make_extractor, require_one_database
-from memrecall.memory.reranking import CheckedReranker, Reranker, make_reranker
 from memrecall.memory.search import RecallTimes
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search import VectorDB
@@ -32,7 +31,6 @@ _USERS_PER_PAGE = 200
 _METHODS = {
     "extractor": "facts",
     "model_client": "create",
-    "reranker": "score",
     "embedder": "embed",
     "graph_db": "transact",
     "vector_db": "products",
@@ -152,7 +150,6 @@ class Components:
 
     extractor: Extractor | None = None
     model_client: Any = None
-    reranker: Reranker | None = None
     embedder: Embedder | None = None
     graph_db: GraphDB | None = None
     vector_db: VectorDB | None = None
@@ -174,7 +171,6 @@ class SharedState:
     settings: Settings
     library: Library | None
     components: Components
-    reranker: Reranker | None
     prompt: str | None
     processes: Processes = field(default_factory=Processes)
     jobs: Jobs = field(default_factory=Jobs)
@@ -245,7 +241,6 @@ class MemoryBase:
         extractor: Extractor | None = None,
         model_client: Any = None,
         llm: Any = None,
-        reranker: Reranker | None = None,
         embedder: Embedder | None = None,
         graph_db: GraphDB | None = None,
         vector_db: VectorDB | None = None,
@@ -266,17 +261,13 @@ class MemoryBase:
             )
         if llm is not None and model_client is not None:
             raise InvalidArgument("llm and model_client are the same", hint="Pass one of them")
-        components = Components(
-            extractor, llm or model_client, reranker, embedder, graph_db, vector_db
-        )
+        components = Components(extractor, llm or model_client, embedder, graph_db, vector_db)
         granted = frozenset(map(Permission, permissions))
         self._binding = ScopeBinding(user_id, agent_id, session_id, granted, project, all_projects)
         self._actor = check_text("actor", actor)
         self._is_owner = True
         settings = settings or load_settings({"db": db}).settings
-        reranker = reranker or make_reranker(library.settings if library else settings)
-        reranker = None if reranker is None else CheckedReranker(reranker)
-        self._shared = SharedState(settings, library, components, reranker, prompt)
+        self._shared = SharedState(settings, library, components, prompt)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:

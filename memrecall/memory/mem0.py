@@ -34,12 +34,11 @@ _SERVERS = {
     "xai": "https://api.x.ai/v1",
 }
 _LOCAL_EMBEDDERS = {"huggingface": "sentence-transformers", "fastembed": "fastembed"}
-_CROSS_ENCODERS = ("sentence_transformer", "huggingface")
 _IN_A_FOLDER = ("qdrant", "chroma", "faiss")
 _PROMPTS = ("custom_instructions", "custom_fact_extraction_prompt")
 # They say nothing that memrecall needs: the history is in the database, the format is the newest.
 _WITHOUT_EFFECT = ("version", "history_db_path")
-_PARTS = ("vector_store", "llm", "embedder", "reranker", *_PROMPTS, *_WITHOUT_EFFECT)
+_PARTS = ("vector_store", "llm", "embedder", *_PROMPTS, *_WITHOUT_EFFECT)
 
 
 class CallScope(NamedTuple):
@@ -163,7 +162,6 @@ def options_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if provider:
         model, settings["base_url"], settings["api_key"] = _read_server("llm", provider, values)
         settings["model"] = model
-    settings["reranker"] = _read_reranker(*_provider(config, "reranker"))
     given = {name: value for name, value in settings.items() if value}
     return {
         "settings": load_settings(given).settings,
@@ -228,14 +226,3 @@ def _read_embedder(provider: str, values: Mapping[str, Any]) -> Any:
         return make_embedder(f"{kind}:{values.get('model') or ''}")
     model, url, key = _read_server("embedder", provider, values)
     return make_embedder(f"openai:{model}", base_url=url, api_key=key or None)
-
-
-def _read_reranker(provider: str, values: Mapping[str, Any]) -> str:
-    if not provider:
-        return ""
-    if provider not in _CROSS_ENCODERS or not values.get("model"):
-        raise InvalidArgument(
-            f"the reranker {provider!r} is not supported without a local model",
-            hint=f"Use {' or '.join(_CROSS_ENCODERS)} with a model, or Memory(reranker=…)",
-        )
-    return f"cross-encoder:{values['model']}"

@@ -46,8 +46,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
     every call. In a project, others are read with `all_projects` only. `actor` is the author that
     change histories record. Without `db`, `settings` or a `library` the database of the settings
     is opened at first use. Without an `extractor`, the `llm` (also called `model_client`) extracts
-    facts, or the model of the settings, or else rules do. `embedder`, `reranker`, `graph_db` and
-    `vector_db` replace what the settings name; `prompt` is used by every `add` without one.
+    facts, or the model of the settings, or else rules do. `embedder`, `graph_db` and `vector_db`
+    replace what the settings name; `prompt` is used by every `add` without one.
     """
 
     async def add(
@@ -209,7 +209,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             show_expired=show_expired,
         )
         resources = await self._open()
-        results = await search_memories(resources.library, scope, search, self._shared.reranker)
+        results = await search_memories(resources.library, scope, search)
         keys = [item["id"] for item in results["results"] if item["kind"] == "memory"]
         if resources.recall_times.add(scope.user_id, keys):
             await resources.recall_times.flush()

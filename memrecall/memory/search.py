@@ -1,4 +1,4 @@
-"""Memory search: the engine's ranking or a plain rank fusion, filters, and a reranker."""
+"""Memory search: the engine's ranking or a plain rank fusion, and filters."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
-from memrecall.errors import InvalidArgument, ModelFailed, StorageError
+from memrecall.errors import InvalidArgument, StorageError
 from memrecall.library.library import Library
 from memrecall.memory.display import SearchResults
 from memrecall.memory.graph import related_names
 from memrecall.memory.records import hit_item, quote_conflicts, quote_message, score_details
-from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
 from memrecall.search.ranking.people import user_to_first_person
@@ -77,17 +76,11 @@ class MemorySearch:
     show_expired: bool = False
 
 
-async def search_memories(
-    library: Library, scope: Scope, search: MemorySearch, reranker: Reranker | None
-) -> SearchResults:
+async def search_memories(library: Library, scope: Scope, search: MemorySearch) -> SearchResults:
     """Return the hits of a search in mem0's shape; `message` explains an empty or partial list."""
     request = await _build_request(library, scope, search)
-    if not search.rerank:
-        page = await _fuse_ranks(library, scope, request)
-    elif reranker is None:
-        page = await _search_with_names(library, scope, request)
-    else:
-        page = await _rerank(library, scope, request, reranker)
+    rank = _search_with_names if search.rerank else _fuse_ranks
+    page = await rank(library, scope, request)
     joined = join_sources(await mark_outdated(library.store, scope, page))
     hits = put_claims_last(joined.results)[: search.limit]
     results = [hit_item(hit, page.records[hit.key]) for hit in hits]
@@ -182,32 +175,3 @@ async def _fuse_ranks(library: Library, scope: Scope, request: SearchRequest) ->
     withheld = max(page.withheld for page in pages)
     fused = SearchPage(results[: request.limit], len(results), records=records, withheld=withheld)
     return replace(fused, withheld_sources=pages[-1].withheld_sources)
-
-
-async def _rerank(
-    library: Library, scope: Scope, request: SearchRequest, reranker: Reranker
-) -> SearchPage:
-    """Return the engine's first hits by the reranker's scores, the others after them.
-
-    If the reranker fails, the engine's order is returned and the message says so.
-    """
-    wide = replace(request, threshold=0.0, limit=max(request.limit, MOST_RERANKED))
-    page = await _search_with_names(library, scope, wide)
-    first, rest = page.results[:MOST_RERANKED], page.results[MOST_RERANKED:]
-    if not first:
-        return await _search_with_names(library, scope, request)
-    try:
-        scores = await reranker.score(request.query, [hit.content for hit in first])
-    except ModelFailed as error:
-        page = await _search_with_names(library, scope, request)
-        return replace(page, reranker_failure=error.message)
-    hits = [
-        replace(hit, score=score, probability=None)
-        for hit, score in zip(first, scores, strict=True)
-    ]
-    hits.sort(key=lambda hit: -hit.score)
-    lowest = hits[-1].score
-    hits += [replace(hit, score=min(hit.score, lowest), probability=None) for hit in rest]
-    results = tuple(hit for hit in hits if hit.score >= request.threshold)
-    total = page.total_found - len(hits) + len(results)
-    return replace(page, results=results, total_found=total)

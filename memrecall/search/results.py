@@ -18,7 +18,6 @@ class DegradeReason(StrEnum):
 
     KEYWORDS_ONLY = "keywords_only"  # the query could not be embedded
     PARTLY_EMBEDDED = "partly_embedded"  # some rows have no vector yet
-    NOT_RERANKED = "not_reranked"  # the reranker failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,6 @@ class SearchPage:
     total_found: int = 0
     explanation: str = ""  # why there are no results
     embedder_failure: str = ""  # why a hybrid search went on without the query's vector
-    reranker_failure: str = ""  # why the results are in the engine's order
     withheld: int = 0  # matches hidden for lack of permission
     withheld_sources: frozenset[str] = frozenset()  # messages that withheld memories come from
     unembedded: int = 0  # rows that could be found by their words only
@@ -151,9 +149,7 @@ class SearchPage:
         """Why the search was less thorough than requested, if it was."""
         if self.embedder_failure:
             return DegradeReason.KEYWORDS_ONLY
-        if self.unembedded:
-            return DegradeReason.PARTLY_EMBEDDED
-        return DegradeReason.NOT_RERANKED if self.reranker_failure else None
+        return DegradeReason.PARTLY_EMBEDDED if self.unembedded else None
 
     @property
     def message(self) -> str:
@@ -169,8 +165,6 @@ class SearchPage:
             notes.append(f"{self.withheld} sensitive memories withheld: no permission")
         if self.unembedded:
             notes.append(f"{self.unembedded} rows are not embedded yet: not found by meaning")
-        if self.reranker_failure:
-            notes.append(f"not reranked: {self.reranker_failure}")
         return "; ".join(filter(None, notes))
 
 

@@ -56,7 +56,6 @@ def sample_pages(ids: Mapping[str, str]) -> dict[str, str]:
         "all recalls": "/recalls",
         "recalls": "/recalls?user=maya",
         "recall": f"/recalls/trace?user=maya&id={ids['recall']}",
-        "recall comparison": f"/recalls/compare?user=maya&a={ids['recall']}&b={ids['other']}",
         "evaluations": "/evaluations",
         "evaluation run": "/evaluations/run?name=second",
         "run comparison": "/evaluations/compare?a=first&b=second",

@@ -65,7 +65,6 @@ async def find_ids(library: Library) -> dict[str, str]:
     entries = await library.store.knowledge(scope).page()
     return {
         "recall": next(item.trace_id for item in recalls if "spare key" in item.query),
-        "other": next(item.trace_id for item in recalls if "Tom" in item.query),
         "memory": next(item.memory_key for item in memories if "sencha" in item.content),
         "knowledge": next(e.knowledge_key for e in entries if e.summary == "Refund policy"),
     }

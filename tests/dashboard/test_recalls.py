@@ -1,4 +1,4 @@
-"""The recall pages: list, trace, live view, comparison, download and repetition."""
+"""The recall pages: list, trace, live view, download and repetition."""
 
 import json
 from dataclasses import replace
@@ -61,21 +61,6 @@ async def test_trace_can_be_downloaded(window: Window, tmp_path: Path) -> None:
     body = json.loads((tmp_path / "trace.json").read_text("utf-8"))
     assert body["trace"]["trace_id"] in download.suggested_filename
     assert body["handoff"]["relevant_memory_keys"]
-
-
-async def test_two_recalls_are_compared(window: Window) -> None:
-    page = window.page
-    await window.open("/recalls?user=maya")
-    boxes = page.locator("[role=checkbox]")
-    await page.click("text=Compare selected")
-    await page.wait_for_selector("text=Select two recalls")
-    await boxes.nth(0).click()
-    await boxes.nth(1).click()
-    await page.click("text=Compare selected")
-    await page.wait_for_selector(".mr-columns")
-    await window.ready()
-    assert await page.locator(".mr-columns > div").count() == 2
-    assert await page.locator("h2:has-text('Timeline')").count() == 2
 
 
 async def test_recall_can_be_repeated_with_other_settings(window: Window) -> None:
@@ -143,19 +128,6 @@ async def test_recalls_of_all_users_are_filtered_and_sorted(
         assert await page.locator(".mr-list .mr-item").last.inner_text() == quickest
         await window.open("/recalls?min_confidence=1.5")
         assert "No stored recalls match." in await window.text()
-
-
-async def test_recalls_of_two_users_are_compared(window: Window) -> None:
-    page = window.page
-    await window.open("/recalls")
-    for question in ("Where does Tom work?", "按照我之前的数据库配置来"):
-        item = page.locator(".mr-list .mr-item", has_text=question).first
-        await item.locator("[role=checkbox]").click()
-    await page.click("text=Compare selected")
-    await page.wait_for_selector("h2:has-text('Differences')")
-    assert "other=lin" in page.url
-    assert "Evidence of the second recall only" in await window.text()
-    await page.locator(".mr-columns a[href*='user=lin']").first.wait_for(timeout=10_000)
 
 
 async def test_failed_model_call_looks_failed_and_is_open(

@@ -1,7 +1,4 @@
-"""The commands `eval compare`, `report`, `list`, `baseline` and `check`."""
-
-import re
-from pathlib import Path
+"""The commands `eval compare`, `list`, `baseline` and `check`."""
 
 import pytest
 
@@ -66,35 +63,10 @@ def test_compare_rejects_different_questions(evaluation: EvaluationCli) -> None:
         assert words in outcome.err
 
 
-def test_report_is_standalone_html(evaluation: EvaluationCli) -> None:
-    questions = [{**QUERIES[0], "category": "<script>alert(1)</script>"}, *QUERIES[1:]]
-    write_lines(evaluation.queries, questions)
-    evaluation.run("a")
-    evaluation.run("b", "recall")
-    page = evaluation.folder / "report.html"
-    outcome = evaluation.call("report", "a", "b", "--out", page)
-    assert outcome.code == 0, outcome.err
-    text = page.read_text("utf-8")
-    assert "<script" not in text
-    assert text.count("<svg") == 6  # by k, by category twice, abstention, calibration, latency
-    assert not re.search(r"(src|href)=|url\(|@import|https?://", text)
-    assert "color-scheme:light dark" in text
-    assert not re.search(r"\bnan\b", text, re.IGNORECASE)
-    for name in "ab":
-        assert f"{name}</h2>" in text  # the slices of each run
-    assert ">category: " in text
-    single_run = evaluation.call("report", "a", "--out", page, "--json")
-    assert single_run.json["file"] == str(page)
-    assert page.read_text("utf-8").count("<svg") == 4
-
-
-def test_report_errors(evaluation: EvaluationCli) -> None:
-    evaluation.run("a")
-    nine = [evaluation.folder / "a"] * 9
-    assert "9 runs do not fit" in evaluation.call("report", *nine, "--out", "x.html").err
-    missing_folder = evaluation.folder / "no" / "where.html"
-    outcome = evaluation.call("report", "a", "--out", missing_folder)
-    assert (outcome.code, "cannot write" in outcome.err) == (2, True)
+def test_report_names_the_dashboard(evaluation: EvaluationCli) -> None:
+    outcome = evaluation.call("report", "a", "--out", "x.html")
+    assert outcome.code == 2
+    assert "eval report` was removed. Open the dashboard's page Evaluations" in outcome.err
 
 
 def test_list_shows_runs_folder(evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +164,7 @@ def test_damaged_run_is_reported(evaluation: EvaluationCli) -> None:
         part, text, error = case
         whole = evaluation.file("run", part).read_bytes()
         evaluation.file("run", part).write_text(text, "utf-8")
-        page: Path = evaluation.folder / "x.html"
-        outcome = evaluation.call("report", "run", "--out", page)
+        outcome = evaluation.call("baseline", "run", "--out", evaluation.folder / "x.json")
         evaluation.file("run", part).write_bytes(whole)
         assert (outcome.code, error in outcome.err) == (2, True), outcome.err
 

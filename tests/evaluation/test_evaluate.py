@@ -1,17 +1,17 @@
-"""`evaluate()`, and the notebook views of figures."""
+"""`evaluate()`, and the figures of a run."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memrecall.errors import InvalidArgument
+from memrecall.evaluation.charts import draw_figures
 from memrecall.evaluation.corpus import Corpus, read_corpus
 from memrecall.evaluation.questions import QuestionSet, read_questions
-from memrecall.evaluation.report import figures_of
 from memrecall.evaluation.runner import evaluate
-from memrecall.evaluation.runs import EvaluationRun
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 
@@ -74,33 +74,17 @@ def test_retrieval_option_is_checked(evaluation: EvaluationCli) -> None:
     assert "--retrieval requires --mode search" in outcome.err
 
 
-@pytest.fixture
-async def runs(library: Library, tmp_path: Path) -> tuple[EvaluationRun, EvaluationRun]:
-    corpus, questions = files(tmp_path)
-    first = await evaluate(library, corpus, questions, tmp_path / "first")
-    second = await evaluate(
-        library, corpus, questions, tmp_path / "second", retrieval="keyword", stored=True
+async def test_figures_are_inert_and_escape_categories(library: Library, tmp_path: Path) -> None:
+    corpus, questions = files(tmp_path, [{**QUERIES[0], "category": EVIL}, *QUERIES[1:]])
+    search = await evaluate(library, corpus, questions, tmp_path / "search")
+    recall = await evaluate(
+        library, corpus, questions, tmp_path / "recall", mode="recall", stored=True
     )
-    return first, second
-
-
-async def test_figures_are_inert_html(runs: tuple[EvaluationRun, EvaluationRun]) -> None:
-    figures = figures_of(*runs)
-    assert list(figures) == ["recall_by_depth", "by_category", "calibration", "latency"]
-    for figure in figures.values():
-        page = assert_harmless(figure._repr_html_(), allow_svg=True)
-        assert page.text.startswith(f"{figure.heading}{figure.caption}● first ● second ")
-        assert "svg" in page.tags
-        assert repr(figure) == f"<Figure {figure.name}: {figure.heading}>"
-
-
-async def test_questions_are_escaped_in_displays(library: Library, tmp_path: Path) -> None:
-    rows = [{**QUERIES[0], "query": f"我对海鲜过敏吗 {EVIL}", "category": EVIL, "evidence": ["m2"]}]
-    corpus, questions = files(tmp_path, rows)
-    folder = tmp_path / EVIL.replace("/", "")
-    first = await evaluate(library, corpus, questions, folder)
-    second = await evaluate(
-        library, corpus, questions, tmp_path / "words", retrieval="keyword", stored=True
-    )
-    for figure in figures_of(first, second).values():
-        assert folder.name in assert_harmless(figure._repr_html_(), allow_svg=True).text
+    for run, count in ((search, 4), (recall, 6)):  # a recall has F1 and abstention too
+        pages = [
+            assert_harmless(figure.chart, allow_svg=True)
+            for figure in draw_figures(run, run.summarize(), "en")
+        ]
+        assert len(pages) == count
+        assert "<script>alert(1)" in pages[1].text  # by category
+        assert not any(re.search(r"\bnan\b", page.text) for page in pages)

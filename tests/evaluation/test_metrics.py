@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memrecall.cli.evaluation import slice_lines
 from memrecall.evaluation.metrics import CUTS, SLICES, abstention_curve, measure, summarize
 from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
-from memrecall.evaluation.report import SliceTable
 from memrecall.evaluation.statistics import (
     MetricTable,
     area_under_roc,
@@ -242,17 +242,14 @@ def test_slices_have_counts_and_main_metrics() -> None:
 def test_slices_as_text() -> None:
     answers = [search_result(n, ["b", "a"]) for n in range(1, 5)]
     metrics = summarize(SLICED, answers, [0.1] * 4, SIZES)
-    lines = SliceTable.of(metrics, "search").lines()
+    lines = slice_lines(metrics, "search")
     assert lines[0] == "questions  recall@10  hit@10    mrr  slice"
     assert lines[1] == "        1      1.000   1.000  0.500  store size: up to 40"
     assert lines[-1].endswith("language: zh")
     assert len({line.index(line.split("  ")[-1]) for line in lines}) == 1  # columns line up
     undefined = [SLICED[0], question(2, [], "none"), question(3, ["a"], "fact")]
     metrics = summarize(undefined, answers[:3], [0.1] * 3)
-    assert (
-        "        1          –       –      –  category: none"
-        in SliceTable.of(metrics, "search").lines()
-    )
+    assert "        1          –       –      –  category: none" in slice_lines(metrics, "search")
 
 
 key_lists = st.lists(st.sampled_from(KEYS), max_size=30, unique=True)

@@ -349,6 +349,3 @@ def test_killed_run_is_listed_as_incomplete(
     assert (item["answered"], item["questions"], item["complete"]) == (4, 7, False)
     rejected = evaluation.shell("eval", "baseline", "killed", "--out", evaluation.folder / "b.json")
     assert "not complete: 4 questions are answered" in rejected.err
-    page = evaluation.folder / "page.html"
-    assert evaluation.shell("eval", "report", "killed", "--out", page).code == 0
-    assert "4, incomplete" in page.read_text("utf-8")

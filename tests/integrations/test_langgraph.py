@@ -1,4 +1,4 @@
-"""LangGraph and LangChain: store, nodes, retriever and tools with the real packages."""
+"""LangGraph and LangChain: nodes, retriever and tools with the real packages."""
 
 import json
 from typing import Any
@@ -38,7 +38,6 @@ from langchain_core.messages import (  # noqa: E402
 from langgraph.checkpoint.memory import InMemorySaver  # noqa: E402
 from langgraph.graph import START, MessagesState, StateGraph  # noqa: E402
 from langgraph.prebuilt import ToolNode  # noqa: E402
-from langgraph.store.base import BaseStore, GetOp, PutOp, SearchOp  # noqa: E402
 
 from memrecall.integrations.langgraph import (  # noqa: E402
     RecallRetriever,
@@ -46,7 +45,6 @@ from memrecall.integrations.langgraph import (  # noqa: E402
     recall_node,
     remember_node,
 )
-from memrecall.integrations.langgraph_store import MemoryStore  # noqa: E402
 
 THREAD = {"configurable": {"thread_id": "thread-1"}}
 
@@ -122,129 +120,6 @@ class TestNodes(TurnContract):
             recall_node(memory).invoke(ask(REQUEST))
 
 
-class TestStore:
-    async def test_put_get_update_delete(self, memory: AsyncMemory) -> None:
-        store = MemoryStore(memory)
-        value = {"text": "Ann drinks tea", "tags": ["drink"], "detail": {"cups": 2}, "stars": 5}
-        await store.aput(("notes", "food"), "tea", value)
-        item = await store.aget(("notes", "food"), "tea")
-        assert item is not None
-        assert (item.namespace, item.key, item.value) == (("notes", "food"), "tea", value)
-
-        await store.aput(("notes", "food"), "tea", {"text": "Ann drinks coffee"})
-        changed = await store.aget(("notes", "food"), "tea")
-        assert changed is not None
-        assert changed.value == {"text": "Ann drinks coffee"}
-        assert await store.asearch(("notes",), filter={"stars": 5}) == []
-        assert changed.created_at == item.created_at
-        assert await store.aget(("notes",), "tea") is None
-
-        await store.adelete(("notes", "food"), "tea")
-        await store.adelete(("notes", "food"), "tea")
-        assert await store.aget(("notes", "food"), "tea") is None
-        await store.aput(("notes", "food"), "tea", {"text": "茉莉花茶"})
-        again = await store.aget(("notes", "food"), "tea")
-        assert again is not None
-        assert again.value == {"text": "茉莉花茶"}
-
-    async def test_search(self, memory: AsyncMemory) -> None:
-        store = MemoryStore(memory)
-        await store.aput(("notes", "food"), "tea", {"text": "Ann drinks jasmine tea", "stars": 5})
-        await store.aput(("notes", "food"), "egg", {"text": "Ann eats boiled eggs", "stars": 3})
-        await store.aput(("notes", "car"), "car", {"text": "Ann drives a jasmine car", "stars": 1})
-        found = await store.asearch(("notes", "food"), query="jasmine")
-        assert found[0].key == "tea"
-        assert found[0].score
-        assert "car" not in [item.key for item in found]
-
-        async def keys(**options: Any) -> list[str]:
-            return sorted(item.key for item in await store.asearch(("notes",), **options))
-
-        assert await keys() == ["car", "egg", "tea"]
-        assert await keys(filter={"stars": {"$gte": 3}}) == ["egg", "tea"]
-        assert await keys(filter={"stars": 5}) == ["tea"]
-        assert await keys(filter={"stars": {"$ne": 5}}) == ["car", "egg"]
-        pages = [await keys(limit=2), await keys(limit=2, offset=2)]
-        assert [len(page) for page in pages] == [2, 1]
-        assert sorted(pages[0] + pages[1]) == ["car", "egg", "tea"]
-        assert await store.asearch(("other",)) == []
-
-    async def test_search_beyond_its_limit_is_refused(self, memory: AsyncMemory) -> None:
-        store = MemoryStore(memory)
-        await store.aput(("notes",), "tea", {"text": "Ann drinks jasmine tea"})
-        assert len(await store.asearch((), query="tea", limit=200)) == 1
-        assert len(await store.asearch((), limit=500)) == 1
-        with pytest.raises(InvalidArgument, match=r"the best 200 items; .* ask for 201"):
-            await store.asearch((), query="tea", limit=200, offset=1)
-
-    async def test_index_decides_what_is_searched(self, memory: AsyncMemory) -> None:
-        store = MemoryStore(memory)
-        value = {"title": "Kettle", "secret": "xylophone"}
-        await store.aput(("a",), "1", value, index=["title"])
-        await store.aput(("a",), "2", value, index=False)
-        assert await store.asearch(("a",), query="xylophone") == []
-        assert [item.key for item in await store.asearch(("a",), query="kettle")] == ["1"]
-        assert len(await store.asearch(("a",))) == 2
-
-    async def test_namespaces(self, memory: AsyncMemory) -> None:
-        store = MemoryStore(memory)
-        for namespace in (("a", "x"), ("a", "y", "z"), ("b", "x")):
-            await store.aput(namespace, "k", {"text": "t"})
-        names = store.alist_namespaces
-        assert await names() == [("a", "x"), ("a", "y", "z"), ("b", "x")]
-        assert await names(prefix=("a",), max_depth=2) == [("a", "x"), ("a", "y")]
-        assert await names(suffix=("*", "x")) == [("a", "x"), ("b", "x")]
-        assert await names(limit=1, offset=1) == [("a", "y", "z")]
-
-    async def test_batch_reads_before_it_writes(self, memory: AsyncMemory) -> None:
-        store = MemoryStore(memory)
-        ops = [
-            PutOp(("a",), "k", {"text": "one"}),
-            GetOp(("a",), "k"),
-            PutOp(("a",), "k", {"text": "two"}),
-            SearchOp(("a",)),
-        ]
-        assert await store.abatch(ops) == [None, None, None, []]
-        item = await store.aget(("a",), "k")
-        assert item is not None
-        assert item.value == {"text": "two"}
-
-    async def test_items_belong_to_the_bound_user_and_agent(self, library: Library) -> None:
-        for user, agent in (("ann", None), ("ann", "cook"), ("ben", None)):
-            store = MemoryStore(AsyncMemory(library=library, user_id=user, agent_id=agent))
-            await store.aput(("users", "ann"), "k", {"text": f"by {user} {agent}"})
-        ben = MemoryStore(AsyncMemory(library=library, user_id="ben"))
-        cook = MemoryStore(AsyncMemory(library=library, user_id="ann", agent_id="cook"))
-        assert [i.value["text"] for i in await ben.asearch(("users", "ann"))] == ["by ben None"]
-        assert [i.value["text"] for i in await cook.asearch(())] == ["by ann cook"]
-
-    async def test_items_are_recalled(self, memory: AsyncMemory) -> None:
-        await MemoryStore(memory).aput(("a",), "k", {"text": "Ann's boat is called Petunia"})
-        result = await memory.recall("What is my boat called?")
-        assert "Petunia" in result.memories[0].content
-
-    @pytest.mark.concurrent
-    async def test_sync_and_async_in_one_store(self, sync_memory: Memory) -> None:
-        store = MemoryStore(sync_memory)
-        store.put(("a",), "k", {"text": "tea"})
-        item = await store.aget(("a",), "k")
-        assert item is not None
-        assert item == store.get(("a",), "k")
-        assert [found.key for found in store.search(("a",), query="tea")] == ["k"]
-
-    async def test_store_of_a_compiled_graph(self, memory: AsyncMemory) -> None:
-        async def note(state: MessagesState, *, store: BaseStore) -> dict[str, Any]:
-            await store.aput(("notes",), "last", {"text": state["messages"][-1].content})
-            return {}
-
-        builder = StateGraph(MessagesState).add_node("note", note).add_edge(START, "note")
-        store = MemoryStore(memory)
-        await builder.compile(store=store).ainvoke(ask("I drink tea"))
-        item = await store.aget(("notes",), "last")
-        assert item is not None
-        assert item.value == {"text": "I drink tea"}
-
-
 class TestRetriever(RecallContract):
     def keys(self, text: str) -> list[str]:
         return list(json.loads(text))
@@ -308,4 +183,4 @@ def test_messages_are_read() -> None:
 @pytest.mark.concurrent
 def test_example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     lines = run_example("langgraph_agent.py", monkeypatch, capsys)
-    assert lines == [f"node:  You said: “{PEANUTS}”", f"tools: You said: “{SEAT}”", "store: drink"]
+    assert lines == [f"node:  You said: “{PEANUTS}”", f"tools: You said: “{SEAT}”"]

@@ -108,18 +108,3 @@ class SampleVectors:
 def make_vectors(argument: str, store: Store) -> SampleVectors:
     del argument, store
     return SampleVectors()
-
-
-class SampleReranker:
-    """A reranker that prefers texts with one word."""
-
-    def __init__(self, word: str) -> None:
-        self._word = word
-
-    async def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        return [float(self._word in text) for text in texts]
-
-
-def make_reranker(argument: str, settings: Settings) -> SampleReranker:
-    del settings
-    return SampleReranker(argument)

@@ -12,7 +12,7 @@ from memrecall.testing import ScriptedClient
 
 from ..cases import check_each
 from ..library import sample_plugin
-from ..library.sample_plugin import SampleEmbedder, SampleReranker, SampleVectors
+from ..library.sample_plugin import SampleEmbedder, SampleVectors
 from .conftest import make_settings
 from .word_extractor import WordExtractor
 
@@ -28,13 +28,12 @@ async def test_objects_replace_what_the_settings_name(
         user_id="ann",
         embedder=SampleEmbedder(4),
         extractor=WordExtractor(),
-        reranker=SampleReranker("milk"),
         graph_db=graphs,
         vector_db=SampleVectors(),
     ) as memory:
         await memory.add("Ann works_at Acme. drink: tea.")
         await memory.add("drink2: tea with milk.")
-        page = await memory.search("tea")
+        page = await memory.search("tea with milk")
 
         assert (await (await memory._open()).library.stats())["embedding_model"] == "sample-4"
         assert "milk" in page["results"][0]["memory"]
@@ -55,7 +54,6 @@ def test_wrong_objects_are_rejected(location: str) -> None:
     embedder: Any = SampleEmbedder(4)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"embedder": "local"}, "embedder 'local' has no method 'embed'"),
-        ({"reranker": object()}, "'score'"),
         ({"extractor": 5}, "'facts'"),
         ({"llm": "gpt"}, "'create'"),
         ({"graph_db": "store"}, "'transact'"),

@@ -352,7 +352,7 @@ class TestFromConfig:
             ({"vector_store": {"provider": "qdrant", "config": {"host": "h"}}}, "qdrant"),
             ({"llm": {"provider": "gemini", "config": {"model": "g"}}}, "gemini"),
             ({"llm": {"provider": "openai"}}, "no model"),
-            ({"reranker": {"provider": "cohere"}}, "cohere"),
+            ({"reranker": {"provider": "cohere"}}, "has 'reranker', which memrecall does not know"),
             ({"embedder": "openai"}, "embedder"),
         ]
 

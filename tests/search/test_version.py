@@ -67,7 +67,7 @@ async def test_search_of_memories_uses_the_names_of_the_graph(library: Library) 
     await library.add_memories(ANN, batch, origin=Origin.USER, actor="test")
     await library.graph(ANN).add({}, [NewRelation("Alice", "married to", "Bob", ("m1",))])
     search = MemorySearch("Where does Alice live?", limit=5, explain=True)
-    found = await search_memories(library, ANN, search, None)
+    found = await search_memories(library, ANN, search)
     items = found["results"]
     coverage = {item["memory"]: item["score_details"]["coverage"] for item in items}
     assert coverage["Bob works at Initech"] > coverage["Ann likes chess"] == 0

@@ -61,7 +61,6 @@ WITHOUT_OPERATION = {
     "user_id": "the key",
     "agent_id": "the key",
     "session_id": "the request",
-    "redact": "a Python function",
 }
 WITHOUT_PARAMETER = {
     "get_all": {"messages": "messages have endpoints of their own"},

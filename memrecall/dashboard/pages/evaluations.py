@@ -30,7 +30,7 @@ from memrecall.dashboard.widgets import (
     xy_chart,
 )
 from memrecall.errors import NotFound
-from memrecall.evaluation.charts import PALETTE
+from memrecall.evaluation.charts import draw_figures
 from memrecall.evaluation.compare import (
     OVERALL,
     Change,
@@ -42,7 +42,6 @@ from memrecall.evaluation.compare import (
 )
 from memrecall.evaluation.metrics import MAIN_METRICS, format_interval
 from memrecall.evaluation.questions import Question
-from memrecall.evaluation.report import PlottedRun, draw_figures
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 from memrecall.types import cut_to_minute
 
@@ -132,9 +131,8 @@ def _draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
 
 
 def _draw_run_figures(page: Page, run: EvaluationRun, metrics: dict[str, Any]) -> None:
-    """Draw the figures of a run's report as images, which cannot contain scripts."""
-    plotted = PlottedRun(run.name, PALETTE[0], run, metrics)
-    for figure in draw_figures([plotted], page.language):
+    """Draw the figures of a run as images, which cannot contain scripts."""
+    for figure in draw_figures(run, metrics, page.language):
         svg = figure.chart.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
         with card(figure.heading):
             dim_label(figure.caption)

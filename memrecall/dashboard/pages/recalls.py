@@ -11,14 +11,12 @@ from memrecall.dashboard.page import ROWS_PER_PAGE, Page, Redirect
 from memrecall.dashboard.pages.trace import draw_form
 from memrecall.dashboard.trace_view import stop_class, stop_text
 from memrecall.dashboard.widgets import (
-    PairSelection,
     card,
     dim_label,
     draw_pager,
     draw_user_field,
     form_select,
     format_duration,
-    row,
     show_empty,
     show_title,
     user_time_zone,
@@ -144,21 +142,11 @@ async def _draw_list(page: Page, stored: StoredPage[ListedTrace]) -> None:
     zone: tzinfo = await user_time_zone(page) if page.user else UTC
     keys = [(item.user_id, item.trace_id) for item in stored.items]
     feedback = await page.library.store.feedback_list.get_many(keys)
-    selection = PairSelection(page, page.text("choose_two"))
     with ui.element("div").classes("mr-list"):
-        for number, item in enumerate(stored.items):
+        for item in stored.items:
             with ui.element("div").classes("mr-item"):
-                selection.draw_checkbox(str(number), page.text("choose_recall"))
                 draw_recall(page, item, zone, item.user_id)
                 _draw_verdict(page, feedback.get((item.user_id, item.trace_id)))
-
-    def link(first: str, second: str) -> str:
-        (user, a), (other, b) = keys[int(first)], keys[int(second)]
-        return page.link("/recalls/compare", user=user, a=a, b=b, other=other)
-
-    with row():
-        if len(keys) > 1:
-            selection.draw_button(link)
     draw_pager(page, stored.next_cursor)
 
 

@@ -1,9 +1,7 @@
-"""The pages of one recall: trace, feedback, live view, comparison, and a form to repeat it."""
+"""The pages of one recall: trace, feedback, live view, and a form to repeat it."""
 
 import json
-from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,8 +17,6 @@ from memrecall.dashboard.trace_view import (
     draw_facts,
     draw_handoff,
     draw_trace,
-    key_link,
-    recall_facts,
 )
 from memrecall.dashboard.widgets import (
     button_link,
@@ -108,27 +104,19 @@ async def _run(handler: RecallHandler, live: LiveRecall) -> None:
 @register_page("/recalls/trace", "recall")
 async def show_trace(page: Page) -> None:
     """Show one recall."""
-    stored, result = await _read_trace(page, "id")
+    traces = page.library.store.traces(await page.scope())
+    stored = await traces.get(page.query.get("id", ""))
+    result = RecallResult.from_dict(stored.body)
+    time = format_minute(stored.created_at, trace_time_zone(result.trace))
     with row():
         ui.link(page.text("recalls"), page.user_link("/recalls"))
-        dim_label(_describe(page, stored, result))
+        dim_label(f"{page.user} · {time} · {stored.trace_id}")
     show_title(stored.query or stored.trace_id)
     _draw_actions(page, stored)
     draw_facts(page, result)
     draw_handoff(page, result)
     await FeedbackPanel(page, result).draw()
     draw_trace(page, list(result.trace.events))
-
-
-async def _read_trace(page: Page, name: str) -> tuple[StoredTrace, RecallResult]:
-    traces = page.library.store.traces(await page.scope())
-    stored = await traces.get(page.query.get(name, ""))
-    return stored, RecallResult.from_dict(stored.body)
-
-
-def _describe(page: Page, stored: StoredTrace, result: RecallResult) -> str:
-    time = format_minute(stored.created_at, trace_time_zone(result.trace))
-    return f"{page.user} · {time} · {stored.trace_id}"
 
 
 def _draw_actions(page: Page, stored: StoredTrace) -> None:
@@ -141,53 +129,6 @@ def _draw_actions(page: Page, stored: StoredTrace) -> None:
         panel = ui.expansion(page.text("recall_again"), icon="replay").classes("mr-expansion")
     with panel:
         draw_form(page, stored)
-
-
-@register_page("/recalls/compare", "compare")
-async def compare_recalls(page: Page) -> None:
-    """Show two recalls side by side, of one user or of two, and what differs."""
-    users = (page.user, page.query.get("other", "") or page.user)
-    pages = [replace(page, query={**page.query, "user": user}) for user in users]
-    traces = [await _read_trace(own, name) for own, name in zip(pages, ("a", "b"), strict=True)]
-    with row():
-        ui.link(page.text("recalls"), page.link("/recalls"))
-    show_title(page.text("compare"))
-    _draw_differences(pages, [result for _, result in traces])
-    with ui.element("div").classes("mr-columns"):
-        for own, (stored, result) in zip(pages, traces, strict=True):
-            with ui.element("div"):
-                with card():
-                    target = own.user_link("/recalls/trace", id=stored.trace_id)
-                    ui.link(stored.query or stored.trace_id, target)
-                    dim_label(_describe(own, stored, result))
-                    draw_facts(own, result)
-                draw_handoff(own, result)
-                draw_trace(own, list(result.trace.events))
-
-
-def _draw_differences(pages: Sequence[Page], results: Sequence[RecallResult]) -> None:
-    """Draw the facts that differ, and the evidence that only one of the recalls handed off."""
-    page = pages[0]
-    before, after = (
-        {"question": result.trace.start.asked, **recall_facts(page, result)} for result in results
-    )
-    evidence = [{memory.memory_key: memory for memory in result.memories} for result in results]
-    with card(page.text("differences")):
-        with ui.element("div").classes("mr-list"):
-            for name in before | after:
-                values = [facts.get(name, "0") for facts in (before, after)]
-                if values[0] != values[1]:
-                    with ui.element("div").classes("mr-item"):
-                        ui.label(page.text(name)).classes("mr-grow")
-                        ui.label(" → ".join(values)).classes("mr-text")
-        for at, name in enumerate(("only_first", "only_second")):
-            own, memories, others = pages[at], evidence[at], evidence[1 - at]
-            only = [memory for key, memory in memories.items() if key not in others]
-            dim_label(page.text(name, count=len(only)))
-            for memory in only:
-                text = truncate_text(memory.content or memory.memory_key, 200)
-                target = key_link(own, memory.memory_key, memory.kind)
-                ui.link(text, target).classes("mr-text mr-small")
 
 
 @register_page("/recalls/live", "running")
