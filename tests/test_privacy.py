@@ -128,11 +128,23 @@ async def test_json_rpc_and_mcp_store_redacted(sqlite_library: Library) -> None:
     async with serve_in_process(library) as service:
         client = await service.client_with_key("ann", permissions=frozenset(Permission))
         entry = (await call_method(client, "memory_add", [TEXT, SECRET]))["result"]
-        await call_method(client, "memory_update", [entry["id"], f"2 {TEXT}"])
-    remembered = await call(make_context(library, ANN), "remember", content=TEXT)
+        updated = await call_method(client, "memory_update", [entry["id"], f"2 {TEXT}"])
+        dumped = (await call_method(client, "memory_dump", ["kb"]))["result"]["data"]
+        plain = (await call_method(client, "memory_add", ["tea", "tea"]))["result"]
+    assert entry["redacted"] == updated["result"]["redacted"] == ["token"]
+    assert dumped[entry["id"]]["sensitive_data"] == LABELS
+    assert plain.keys() == {"id", "summary"}
+    context = make_context(library, ANN)
+    remembered = await call(context, "remember", content=TEXT)
+    assert remembered["redacted"] == ["token"]
+    assert (await call(context, "remember", content=TEXT))["redacted"] == ["token"]
+    fact = await call(context, "remember", content="I like tea")
+    assert "redacted" not in fact
+    corrected = await call(context, "correct", memory_key=fact["memory_key"], text=f"Not {TEXT}")
+    assert corrected["redacted"] == ["token"]
     record = await library.store.memories(ANN).get(remembered["memory_key"])
     assert (record.content, record.metadata["sensitive_data"]) == (STORED, LABELS)
-    (known,) = await library.store.knowledge(ANN).page()
+    known = await library.store.knowledge(ANN).get(entry["id"])
     assert (known.content, known.metadata["sensitive_data"]) == (f"2 {STORED}", LABELS)
     await require_protected(library)
 
@@ -141,17 +153,19 @@ async def test_importers_store_redacted(library: Library, tmp_path: Path) -> Non
     file = tmp_path / "messages.jsonl"
     line = {"user_id": "ann", "message_id": "m1", "role": "user", "content": TEXT}
     file.write_text(json.dumps(line))
-    await Importer(library, ReadOptions(user="ann")).run(file)
+    report = await Importer(library, ReadOptions(user="ann")).run(file)
+    assert report.redacted == {"token": 1}
     records = [json.loads(json.dumps(row)) async for row in library.export_user("ann")]
     text = json.dumps(records).replace("[redacted: token]", SECRET)
     assert SECRET in text
-    await library.import_user("ben", json.loads(text))
+    assert (await library.import_user("ben", json.loads(text))).redacted == {"token": 1}
     await require_protected(library)
     await require_protected(library, "ben")
 
 
-async def test_hooks_without_masking_store_redacted(library: Library, tmp_path: Path) -> None:
-    binding = read_binding(str(bind(tmp_path, redact=False).path))
+@pytest.mark.parametrize("redact", [True, False])
+async def test_hooks_store_redacted(library: Library, tmp_path: Path, redact: bool) -> None:
+    binding = read_binding(str(bind(tmp_path, redact=redact).path))
     sample = next(each for each in samples(TEXT, "") if each.client == binding.client)
     event = read_event(binding, sample.event, json.dumps(sample.payload).encode())
     assert event is not None
@@ -179,11 +193,12 @@ async def test_scan_reports_and_redacts_what_is_stored(
         report = await library.scan(steps.append)
         assert await dump(database) == before
         assert sum(steps) == report["rows"]
-        assert (report["users"]["default"], SECRET in str(report)) == (
-            {"token": 1, "e-mail": 1},
-            False,
-        )
+        assert SECRET not in str(report)
+        assert report["agents"] == {"default": {"token": 1, "e-mail": 1}}
+        assert [*report["users"]] == ["ann"]
         assert report["kinds"]["token"] == report["users"]["ann"]["token"] + 1
+        assert (report["tables"]["messages"], report["tables"]["memories"]) == (1, 1)
+        assert sum(report["tables"].values()) == report["changed"]
         applied = await library.scan(steps.append, apply=True)
         assert (applied["kinds"], applied["changed"]) == (report["kinds"], report["changed"])
         await require_protected(library)
@@ -197,22 +212,26 @@ async def test_scan_reports_and_redacts_what_is_stored(
         assert (await library.scan(apply=True))["changed"] == 0
 
 
-async def test_reads_by_an_admin_are_in_the_audit_log(sqlite_library: Library) -> None:
+async def test_reads_by_keys_for_several_users_are_in_the_audit_log(
+    sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await sqlite_library.add_messages(ANN, [message("hello")])
+    monkeypatch.setattr("memrecall.server.auth.monotonic", lambda: 0.0)
     async with serve_in_process(sqlite_library) as service:
-        admin = await service.client_with_key(permissions=frozenset({Permission.OPERATOR}))
+        users = [(), ("ann", "ben"), ("ann",)]
+        clients = [await service.client_with_key(*names) for names in users]
         search = {"user_id": "ann", "query_text": "hello"}
-        for client in (
-            admin,
-            await service.client_with_key(),
-            await service.client_with_key("ann"),
-        ):
+        for client in [*clients, *clients]:  # repeated within a minute, a read leaves no line
             assert (await client.get("/v1/users/ann/messages")).status_code == 200
             await client.post("/v1/messages/lexical_search", json=search)
             await client.post("/v1/memories/search", json={"user_id": "ann", "query": "hello"})
+            await client.post("/v1/users/ann/recall", json={"query": "hello"})
             await client.get("/v1/users/ann/messages/unknown")
         body = {"messages": [{"role": "user", "content": "x"}]}
-        await admin.post("/v1/users/ann/messages", json=body)
-    key = (await sqlite_library.store.keys.list()).items[0].key_id
-    entries = (await sqlite_library.store.audit(ANN).page(limit=9)).items
-    assert [(entry.action, entry.actor) for entry in entries] == [("read", f"key {key}")] * 3
+        await clients[0].post("/v1/users/ann/messages", json=body)
+    keys = [key.key_id for key in (await sqlite_library.store.keys.list()).items]
+    entries = (await sqlite_library.store.audit(ANN).page(limit=20)).items
+    targets = ["messages", "lexical_search", "search", "recall"]
+    assert [(e.action, e.actor, e.target) for e in reversed(entries)] == [
+        ("read", f"key {key}", target) for key in keys[:2] for target in targets
+    ]

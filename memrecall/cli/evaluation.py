@@ -264,19 +264,6 @@ def _print_changes(changes: list[Any]) -> None:
         )
 
 
-@evaluation_commands.command(
-    "report",
-    hidden=True,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-def refuse_report() -> None:
-    """Refuse the HTML report of earlier versions."""
-    raise InvalidArgument(
-        "`memrecall eval report` was removed",
-        hint="Open the dashboard's page Evaluations: `memrecall serve`",
-    )
-
-
 @evaluation_commands.command("list")
 def list_runs(json: options.Json = False) -> None:
     """List the runs in the runs folder, newest first."""

@@ -140,12 +140,14 @@ def scan_command(
     """
     is_shown = output.console(errors=True).is_terminal
     result = shared.with_library(lambda library: library.scan(is_shown, apply=apply))
+    agents = {f"agent {agent}": kinds for agent, kinds in result["agents"].items()}
     lines = [
-        f"{output.escape(user)}  " + ", ".join(f"{kind} {n:,}" for kind, n in kinds.items())
-        for user, kinds in result["users"].items()
+        f"{output.escape(owner)}  {output.list_counts(kinds)}"
+        for owner, kinds in (result["users"] | agents).items()
     ]
     outcome = "changed" if apply else "would be changed by --apply"
-    lines.append(f"{result['rows']:,} rows read, {result['changed']:,} {outcome}")
+    tables = output.list_counts(result["tables"], ": ")
+    lines.append(f"{result['rows']:,} rows read, {result['changed']:,} {outcome}{tables}")
     shared.print_outcome("\n".join(lines), result)
 
 

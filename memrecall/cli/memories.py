@@ -1,7 +1,9 @@
 """The `memories` commands."""
 
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -54,7 +56,8 @@ def _store_memory(fields: dict[str, Any], scope: Any) -> Callable[[Any], Awaitab
             "event": "ADD" if outcome.stored else "NONE",
             "truncated": record.truncated,
         }
-        return {"results": [item], "problems": []}
+        kinds = [list(kinds) for kinds in outcome.redacted if kinds]
+        return {"results": [item], "problems": [], **({"redacted": kinds} if kinds else {})}
 
     return store
 
@@ -145,6 +148,8 @@ def _print_additions(result: dict[str, Any]) -> None:
         output.console().print("stored; no new facts in it")
     for problem in result["problems"]:
         output.console().print(f"[yellow]{output.escape(problem)}[/yellow]")
+    if kinds := Counter(chain.from_iterable(result.get("redacted", ()))):
+        output.console().print(output.list_counts(kinds, "[yellow]redacted[/yellow]: "))
 
 
 def _read_filter(text: str | None) -> dict[str, Any] | None:

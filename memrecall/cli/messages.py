@@ -194,7 +194,8 @@ def _print_report(report: Any, plan: Any, problems: dict[str, str]) -> None:
         noun = "memory" if plan.survey.memories and not plan.survey.messages else "message"
         stored = output.count_noun(report.stored, noun)
         users = output.count_noun(len(report.users), "user")
-        terminal.print(f"{stored} of {users} imported{repeated}")
+        redacted = output.list_counts(report.redacted, "; [yellow]redacted[/yellow]: ")
+        terminal.print(f"{stored} of {users} imported{repeated}{redacted}")
     for line in plan.survey.remarks():
         terminal.print(f"[dim]{output.escape(line)}[/dim]")
     if problems["not_embedded"]:
@@ -229,8 +230,10 @@ def _print_export_report(report: Any, text: str, shared: options.SharedOptions) 
         f"{rows:,} {table}" for table, rows in report.rows.items() if rows and table != "users"
     )
     users = output.count_noun(len(report.users), "user")
-    fields = {"lines": report.lines, "users": len(report.users), "rows": dict(report.rows)}
-    shared.print_outcome(text.format(users, tables), fields)
+    fields = {"lines": report.lines, "users": len(report.users), "rows": {**report.rows}}
+    fields["redacted"] = {**report.redacted}
+    redacted = output.list_counts(report.redacted, "; [yellow]redacted[/yellow]: ")
+    shared.print_outcome(text.format(users, tables) + redacted, fields)
 
 
 def export(

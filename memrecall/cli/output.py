@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
@@ -172,6 +172,11 @@ def count_noun(number: int, noun: str) -> str:
     """Format a number with its noun in singular or plural."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def list_counts(counts: Mapping[str, int], title: str = "") -> str:
+    """Return counts by name on one line, "" if there are none."""
+    return title * bool(counts) + ", ".join(f"{name} {n:,}" for name, n in counts.items())
 
 
 def escape(text: str) -> str:

@@ -117,11 +117,11 @@ class Page:
         return replace(scope, session_id=session_id)
 
     async def log_read(self) -> None:
-        """Write to the user's audit log that an admin reads this page."""
+        """Write to the user's audit log that a key for several users reads this page."""
         principal = await self.principal()
         if principal.reads is not None:
             principal.scope(self.user)
-            await principal.reads.log(self.library.store, principal.actor)
+            await principal.reads.log(self.library.store, principal.actor, f"page {self.path}")
 
     async def writable_memory(self) -> AsyncMemory:
         """Return the memory of the user for a change; raise if the key may not make it."""

@@ -1,6 +1,7 @@
 """Import of the files that `export` writes: all data of one or more users."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ class ExportReport:
     lines: int = 0
     users: tuple[str, ...] = ()
     rows: dict[str, int] = field(default_factory=dict)
+    redacted: Counter[str] = field(default_factory=Counter)  # rows by what is not stored of them
 
 
 def is_export(source: Source) -> bool:
@@ -57,6 +59,7 @@ async def import_export(
             error.details["imported_users"] = len(report.users)
             raise
         report.users += (user_id or owner,)
+        report.redacted.update(counts.redacted)
         for table, count in counts.items():
             report.rows[table] = report.rows.get(table, 0) + count
     return report

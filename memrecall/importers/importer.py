@@ -1,5 +1,6 @@
 """Import of messages and memories: valid ones in batches, invalid ones reported by line."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from memrecall.importers.source import open_source
 from memrecall.library.library import Library
 from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import MessageFilter, ScopedMessage
+from memrecall.store import MessageFilter, ScopedMessage, WriteResult
 from memrecall.types import NewMemory, NewMessage, Origin
 
 IMPORT_BATCH = 1_000
@@ -28,6 +29,7 @@ class ImportReport:
     repeated: int = 0
     users: set[str] = field(default_factory=set)
     bad: list[BadLine] = field(default_factory=list)
+    redacted: Counter[str] = field(default_factory=Counter)  # lines by what is not stored of them
     refused: bool = False  # in strict mode, a line was invalid and nothing was imported
 
     @property
@@ -168,24 +170,24 @@ class Importer:
             cursor, is_done = page.next_cursor, page.next_cursor is None
         return found
 
-    async def _write(self, batch: Sequence[_Entry]) -> int:
-        """Store entries of one kind, all or nothing, and return how many are new."""
+    async def _write(self, batch: Sequence[_Entry]) -> WriteResult:
+        """Store entries of one kind, all or nothing."""
         messages = [
             ScopedMessage(entry.scope, entry.item)
             for entry in batch
             if isinstance(entry.item, NewMessage)
         ]
         if messages or not batch:
-            return (await self._library.add_entries(messages)).stored
+            return await self._library.add_entries(messages)
         memories = [entry.item for entry in batch if isinstance(entry.item, NewMemory)]
-        result = await self._library.add_memories(
+        return await self._library.add_memories(
             batch[0].scope, memories, origin=Origin.IMPORT, actor="import"
         )
-        return result.stored
 
-    def _count(self, batch: Sequence[_Entry], stored: int, report: ImportReport) -> None:
-        report.stored += stored
-        report.repeated += len(batch) - stored
+    def _count(self, batch: Sequence[_Entry], result: WriteResult, report: ImportReport) -> None:
+        report.stored += result.stored
+        report.repeated += len(batch) - result.stored
+        report.redacted.update(kind for kinds in result.redacted for kind in kinds)
         report.users.update(entry.scope.user_id for entry in batch)
 
 

@@ -88,14 +88,16 @@ class Scan:
     def __init__(self, database: Database, *, apply: bool = False) -> None:
         self._database = database
         self._apply = apply
-        self._rows = self._changed = 0
-        self._found: dict[str, Counter[str]] = {}  # by user; knowledge is under its agent
+        self._rows, self._changed = Counter[str](), Counter[str]()  # by table
+        self._found: dict[str, dict[str, Counter[str]]] = {"users": {}, "agents": {}}
 
     def report(self) -> dict[str, Any]:
-        """Return how often each kind was found, by user and in sum, and the rows that change."""
-        kinds = sum(self._found.values(), Counter[str]())
-        counts = {"rows": self._rows, "changed": self._changed, "applied": self._apply}
-        return {**counts, "kinds": dict(kinds), "users": {u: {**c} for u, c in self._found.items()}}
+        """Return how often each kind was found, by owner and in sum, and the rows that change."""
+        found = {n: {owner: {**c} for owner, c in by.items()} for n, by in self._found.items()}
+        kinds = sum((c for by in self._found.values() for c in by.values()), Counter[str]())
+        counts = {"rows": self._rows.total(), "changed": self._changed.total()}
+        tables = {table: self._changed[table] for table in self._rows if self._changed[table]}
+        return {**counts, "tables": tables, "applied": self._apply, "kinds": {**kinds}, **found}
 
     async def count(self) -> int:
         """Return how many rows there are to read."""
@@ -127,9 +129,10 @@ class Scan:
                 async with self._database.read() as connection:
                     keys, changes, found = await work(connection)
             if found:
-                self._found.setdefault(owner, Counter()).update(found)
-            self._rows += len(keys)
-            self._changed += changes
+                owners = self._found["agents" if table is knowledge else "users"]
+                owners.setdefault(owner, Counter()).update(found)
+            self._rows[table.name] += len(keys)
+            self._changed[table.name] += changes
             yield len(keys), changes if self._apply else 0
             after = keys[-1] if len(keys) == _BATCH else None
 

@@ -39,7 +39,7 @@ from memrecall.store.memories.insertion import PERSONAL
 from memrecall.store.messages.records import WriteStatus
 from memrecall.store.privacy import protect_row
 from memrecall.store.texts import SEARCH_TEXT
-from memrecall.text.privacy import PrivacyPolicy
+from memrecall.text.privacy import DetectedKinds, PrivacyPolicy
 from memrecall.types import (
     ID_LENGTH,
     NAME_LENGTH,
@@ -120,9 +120,10 @@ def to_record(table: str, row: Mapping[Any, Any]) -> ExportedRow:
 
 
 class ImportCounts(dict[str, int]):
-    """The count of each table, and what became of the messages and memories."""
+    """The count of each table, what became of the messages and memories, and what was redacted."""
 
     statuses: Mapping[WriteStatus, int]
+    redacted: Counter[str]
 
 
 async def import_user(
@@ -133,26 +134,29 @@ async def import_user(
     Rows whose key exists already stay as they are, and what was erased stays erased.
     """
     check_id("user_id", user_id)
-    rows = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
+    rows, redacted = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
     counts = ImportCounts((name, len(table_rows)) for name, table_rows in rows.items())
+    counts.redacted = redacted
     counts.statuses = await database.transact(lambda c: _import(c, user_id, dict(rows)))
     return counts
 
 
 def _parse_all(
     user_id: str, records: Iterable[Mapping[str, Any]], privacy: PrivacyPolicy
-) -> dict[str, list[ExportedRow]]:
-    """Return the rows of each table, with what is derived from them."""
+) -> tuple[dict[str, list[ExportedRow]], Counter[str]]:
+    """Return the rows of each table, with what is derived from them, and what was redacted."""
     rows: dict[str, list[ExportedRow]] = {table.name: [] for table in _TABLES}
+    redacted = Counter[str]()
     for record in records:
         name, row = parse_record(record)
         if name in _MODELS and "project" not in row:  # of an earlier version
             row["project"] = _find_workspace(name, row)
-        row |= protect_row(privacy, _BY_NAME[name], row)
+        row |= protect_row(privacy, _BY_NAME[name], row, findings := DetectedKinds())
+        redacted.update(findings.redacted.keys())
         if (search_text := SEARCH_TEXT.get(_BY_NAME[name])) is not None:
             row["search_text"] = search_text(row)
         rows[name].append({**row, "user_id": user_id})
-    return rows
+    return rows, redacted
 
 
 def _find_workspace(table: str, row: ExportedRow) -> str | None:

@@ -263,6 +263,22 @@ def test_scan_counts_secrets_and_redacts_them(shell: Shell, tmp_path: Path) -> N
     db, secret = tmp_path / "scan.db", "ghp_" + "a1" * 20
     asyncio.run(fill())
     found = shell("scan", "--db", db)
-    assert found.out == "ann  token 1, e-mail 1\n1 rows read, 1 would be changed by --apply\n"
+    outcome = "1 rows read, 1 would be changed by --apply: messages 1"
+    assert found.out == f"ann  token 1, e-mail 1\n{outcome}\n"
     assert shell("scan", "--apply", "--db", db, "--json").json["changed"] == 1
     assert secret.encode() not in db.read_bytes()
+
+
+def test_add_and_import_say_what_was_redacted(shell: Shell, tmp_path: Path) -> None:
+    file, options = tmp_path / "m.jsonl", ("--db", tmp_path / "new.db")
+    for flags in ([], ["--as-is"]):
+        added = shell("add", "password=hunter22", *flags, "--user", "ann", *options)
+        assert added.out.endswith("redacted: password 1\n")
+    line = {"message_id": "m", "role": "user", "content": "password=hunter22"}
+    file.write_text(json.dumps(line))
+    imported = shell("import", file, "--user", "ben", *options)
+    assert "imported; redacted: password 1\n" in imported.out
+    shell("export", "--user", "ben", "--out", tmp_path / "e.jsonl", *options)
+    file.write_text((tmp_path / "e.jsonl").read_text().replace("[redacted: password]", "hunter22"))
+    imported = shell("import", file, "--user", "cid", *options, "--json")
+    assert imported.json["redacted"] == {"password": 1}

@@ -63,12 +63,6 @@ def test_compare_rejects_different_questions(evaluation: EvaluationCli) -> None:
         assert words in outcome.err
 
 
-def test_report_names_the_dashboard(evaluation: EvaluationCli) -> None:
-    outcome = evaluation.call("report", "a", "--out", "x.html")
-    assert outcome.code == 2
-    assert "eval report` was removed. Open the dashboard's page Evaluations" in outcome.err
-
-
 def test_list_shows_runs_folder(evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = evaluation.folder / "runs"
     monkeypatch.setenv("MEMRECALL_DATA_DIR", str(evaluation.folder))

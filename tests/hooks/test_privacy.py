@@ -7,8 +7,7 @@ import pytest
 
 from memrecall.importers.projects import IGNORE_FILE, is_ignored
 from memrecall.integrations.hooks.bindings import read_binding
-from memrecall.integrations.hooks.events import read_event
-from memrecall.integrations.hooks.privacy import MASK, redact_patterns
+from memrecall.integrations.hooks.events import MASK, read_event, redact_patterns
 from tests.cases import check_each
 from tests.hooks.hook_process import bind
 from tests.hooks.payloads import samples

@@ -13,10 +13,11 @@ import pytest
 
 from memrecall.importers import ReadOptions, Record
 from memrecall.importers.past_sessions import plan_past_sessions
+from memrecall.importers.plan import ImportPlan
 from memrecall.importers.registry import get_format
 from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.events import parse_payload
-from memrecall.memory import Importer, ImportPlan, Library, open_source
+from memrecall.memory import Importer, Library, open_source
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter
 from memrecall.types import NewMessage
@@ -242,7 +243,7 @@ def test_since_project_ignored_folders_and_secrets(
     assert not db.exists()
     outcome = shell(*arguments, "--project", shop, "--since", "2026-02-01")
     assert outcome.out.splitlines()[:2] == [
-        "1 message of 1 user imported",
+        "1 message of 1 user imported; redacted: api key 1",
         "project        example.org/a/b (sessions: 1, messages: 1)",
     ]
     stored = shell("messages", "--user", "lin", "--db", db, "--json").json["items"]

@@ -219,7 +219,8 @@ READERS: Mapping[str, Reader] = {
 
 ALPHABETS: Mapping[str, str] = {
     "secrets": "password: token= 密码是 secret_ is 'x1 eyJa. eyJ- ://a: -----BEGIN PRIVATE KEY-----"
-    " bearer sk- ghp_ 4111 138 +1 010- (415) a@ @b.c . - 1 6222021 [redacted: token]",
+    " bearer sk- ghp_ 4111 138 +1 010- (415) a@ @b.c . - 1 6222021 [redacted: token]"
+    " curl -u mysql -p pwd= ;abc= “ １",
     "dates": "2026-01-26 1/2/2026 10:47 下午三点 去年 五月 三日 上周三 last week May 3 to and from "
     "2026年 1月 每 until before 之前 到 至 yesterday tomorrow the first half of 初八 ,",
     "capitals": "A B Bob ROBERT AKA Mr. Dr. Ann-Marie O'Neil I U.S.A. USA also known as , ( )",

@@ -1,5 +1,8 @@
 """Secrets and personal data in texts, and what a policy does with them."""
 
+import re
+import string
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,31 +18,39 @@ KEY_BLOCK = (
 )
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 SECRETS: dict[str, str] = {
-    "use sk-proj-abcdefghijklmnopqrstuvwx now": "use [redacted: api key] now",
-    "AKIAIOSFODNN7EXAMPLE, right?": "[redacted: api key], right?",
-    f"ghp_{'a1' * 20}": "[redacted: token]",
-    f"github_pat_{'a1' * 20}": "[redacted: token]",
-    f"glpat-{'a1' * 10} xoxb-{'12-' * 10}x": "[redacted: token] [redacted: token]",
-    f"AIza{'Sy5' * 11}ab": "[redacted: api key]",
-    f"sk_live_{'4e' * 12}": "[redacted: api key]",
-    f"mr_0123456789abcdef_{'Ab-1' * 10}": "[redacted: api key]",
     f"before\n{KEY_BLOCK}\nafter": "before\n[redacted: private key]\nafter",
     KEY_BLOCK[:60]: "[redacted: private key]",
-    f"it is {TOKEN}.": "it is [redacted: token].",
-    f"Authorization: Bearer {'a1' * 12}": "Authorization: Bearer [redacted: token]",
-    "postgresql://ann:hunter2@db/x": "postgresql://ann:[redacted: password]@db/x",
-    "API_KEY=abc123def456": "API_KEY=[redacted: api key]",
-    'export DB_PASSWORD="s3cret-enough"': 'export DB_PASSWORD="[redacted: password]"',
-    '{"client_secret": "9f8e7d6c5b"}': '{"client_secret": "[redacted: token]"}',
-    "password: hunter22": "password: [redacted: password]",
-    "密码是 abc12345，别忘了": "密码是 [redacted: password]，别忘了",
-    "密钥：k3y-0f-mine": "密钥：[redacted: api key]",
-    "my password is hunter2": "my password is [redacted: password]",
-    "the secret key is s3cr3tvalue, ok?": "the secret key is [redacted: api key], ok?",
-    "API_KEY=abcdefghijklmnop": "API_KEY=[redacted: api key]",
-    "passwd: correcthorsebattery.": "passwd: [redacted: password].",
-    "我的密码：correcthorse": "我的密码：[redacted: password]",
-    "api key: abc123def456": "api key: [redacted: api key]",
+    KEY_BLOCK.replace("KEY-", "KEY BLOCK-"): "[redacted: private key]",
+    f"glpat-{'a1' * 10} xoxb-{'12-' * 10}x": "[redacted: token] [redacted: token]",
+    "pwd=Xy12345678 DB_PASS=Xy1234": "pwd=[redacted: password] DB_PASS=[redacted: password]",
+}
+# By kind: values stand between two marks, texts are separated by a bar.
+FORMS = {
+    "password": 'postgresql://ann:§hunter2§@db/x | export DB_PASSWORD="§s3cret-enough§"'
+    " | password: §hunter22§ | my password is §hunter2§ | passwd: §correcthorsebattery§."
+    " | 密码是 §abc12345§，别忘了 | 我的密码：§correcthorse§ | postgres://u:§p@ss1§@h/db"
+    " | My password is §Pa$$w0rd123§. | (password: §Tr0ub4dor$9xyz§) | pwd=§a1,b2;c3!§;Port=1"
+    " | password=§P@ss(word)1§; user=x | password=§abcdef1,ghijkl2§ | password: '§a1b2c3 d§' or so"
+    " | 密码是§Abc123$$xyz789§，别忘了 | 密码是：“§我爱你520abc§” | 密码 §Abc@123456§"
+    " | 密码改成了§Xy12345678§ | 账号admin密码§admin123§ | ｐａｓｓｗｏｒｄ：§Ａｂｃ１２３４５§"
+    " | mysql -uroot -p§s3cr3t§ db | curl -u admin:§s3cr3t§ x.y | my passcode is §482193§"
+    " | The password for Netflix is §Blue42sky§ | login: bob / password §Xy12345678§",
+    "api key": "use §sk-proj-abcdefghijklmnopqrstuvwx§ now | §AKIAIOSFODNN7EXAMPLE§, right?"
+    f" | §AIza{'Sy5' * 11}ab§ | §sk_live_{'4e' * 12}§ | §mr_0123456789abcdef_{'Ab-1' * 10}§"
+    " | API_KEY=§abc123def456§ | API_KEY=§abcdefghijklmnop§ | api key: §abc123def456§"
+    " | 密钥：§k3y-0f-mine§ | the secret key is §s3cr3tvalue§, ok?"
+    f" | §gsk_{'a1' * 20}§ | §xai-{'a1' * 20}§ | §SG.{'a1' * 11}.{'a1' * 20}§"
+    f" | AccountKey=§{'a1' * 20}==§;EndpointSuffix=x",
+    "token": f"§ghp_{'a1' * 20}§ | §github_pat_{'a1' * 20}§ | it is §{TOKEN}§."
+    f" | secret=§{'a1' * 99}§ | Authorization: Bearer §{'a1' * 12}§"
+    f' | {{"client_secret": "§9f8e7d6c5b§"}}'
+    f" | §ya29.{'a1' * 20}§ | §GOCSPX-{'a1' * 14}§ | §shpat_{'a1' * 16}§ | §whsec_{'a1' * 16}§"
+    f" | §123456789:AAH{'a1' * 16}§ | hooks.slack.com/services/§T0/B0/{'X' * 24}§",
+}
+SECRETS |= {
+    form.replace("§", ""): re.sub("§.*?§", f"[redacted: {kind}]", form)
+    for kind, forms in FORMS.items()
+    for form in forms.split(" | ")
 }
 PERSONAL: dict[str, str] = dict(read_rows("personal", "personal"))
 HARMLESS = read_rows("personal", "harmless")
@@ -85,8 +96,20 @@ def test_redacting_twice_changes_nothing(words: list[str], joint: str) -> None:
         assert policy.redact(once) == once
 
 
+@given(
+    st.sampled_from(["password: {}", "my pwd is {} now", "密码是{}，好", "x_token={}", '"{}"']),
+    st.text(string.ascii_letters + string.digits + "$@#%&*()<>{}!;,.?/_-", min_size=8, max_size=20),
+)
+def test_no_value_is_redacted_in_part(frame: str, value: str) -> None:
+    before, after = frame.split("{}")
+    redacted = PrivacyPolicy().redact(frame.format(value))
+    rest = redacted.removeprefix(before).removesuffix(after)
+    assert rest == value or re.fullmatch(r"\[redacted: \w+\][^\w\[]*", rest)
+
+
 def test_fields_and_metadata_are_protected() -> None:
-    metadata = {"password": "hunter2x", "to": ["ann@example.com"], "run_id": "4111111111111111"}
+    metadata: dict[str, object] = {"password": "hunter2x", "to": ["ann@example.com"]}
+    metadata |= {"run_id": "4111111111111111", "count": 7, "is_new": True, "at": 1738123456789}
     fields = {"content": "sk-" + "a1" * 15, "speaker": None, "metadata": metadata}
     labels = {"redacted": ["api key", "password"], "tagged": ["e-mail"]}
     changed = PrivacyPolicy().protect(fields)
@@ -97,6 +120,15 @@ def test_fields_and_metadata_are_protected() -> None:
     assert PrivacyPolicy("off", "off").protect(fields) == {}
     assert PrivacyPolicy("tag", "off").protect(fields).keys() == {"metadata"}
     forged = {"content": "a@b.com", "metadata": {SENSITIVE_DATA: {"tagged": [["e-mail"], "x"]}}}
+    card, key, mark = 4111111111111111, "ghp_" + "a1" * 20, "[redacted: card number]"
+    unusual = {"paid": card, "order_id": str(card), key: 1, f"{key}x": 2, "密码": "abc12345"}
+    changed = PrivacyPolicy().protect({"metadata": {**unusual, "pwd": 123456}})["metadata"]
+    assert changed.pop(SENSITIVE_DATA) == {"redacted": ["card number", "token", "password"]}
+    values = [mark, mark, 1, 2, "[redacted: password]", "[redacted: password]"]
+    names = ["paid", "order_id", "[redacted: token]", "[redacted: token]'", "密码", "pwd"]
+    assert [*changed.items()] == [*zip(names, values, strict=True)]
+    marked = {"content": "it is [redacted: token]", "metadata": {}}
+    assert PrivacyPolicy().protect(marked)["metadata"] == {SENSITIVE_DATA: {"redacted": ["token"]}}
     assert PrivacyPolicy().protect(forged)["metadata"] == {SENSITIVE_DATA: {"tagged": ["e-mail"]}}
 
 

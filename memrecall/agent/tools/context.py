@@ -23,6 +23,7 @@ from memrecall.store import PlanOutcome, PlanStep
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.restore import Backups
 from memrecall.store.workspaces import Workspaces, retry_while_busy
+from memrecall.text.privacy import DetectedKinds
 from memrecall.types import Language, NewMemory, Origin
 
 Result = TypeVar("Result")
@@ -74,6 +75,13 @@ class ToolContext:
         # The origin says who wrote it, whatever the text claims.
         step = PlanStep("ADD", memory, origin=Origin.ASSISTANT)
         return await self.library.apply_plan(self.scope, [step], actor=self.actor)
+
+    def redacted_kinds(self, *texts: str) -> list[str]:
+        """Return the kinds of data in texts that are not stored."""
+        found = DetectedKinds()
+        for text in texts:
+            self.library.store.database.privacy.redact(text, found)
+        return [*found.redacted]
 
     @property
     def knowledge(self) -> KnowledgeBase:

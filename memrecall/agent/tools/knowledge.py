@@ -40,6 +40,7 @@ class StoredEntry(ToolOutput):
 
     id: str
     summary: str
+    redacted: list[str] = Field(default_factory=list)  # the kinds of data that are not stored
 
 
 class QueryParams(StrictInput):
@@ -124,7 +125,9 @@ class Deleted(ToolOutput):
 async def add_knowledge(context: ToolContext, params: AddParams) -> StoredEntry:
     """Store an entry in the knowledge base."""
     entry = NewKnowledge(params.content, params.summary, tuple(params.tags), actor=KNOWLEDGE_ACTOR)
-    return StoredEntry(id=await context.knowledge.add(entry), summary=params.summary)
+    redacted = context.redacted_kinds(params.content, params.summary, *params.tags)
+    key = await context.knowledge.add(entry)
+    return StoredEntry(id=key, summary=params.summary, redacted=redacted)
 
 
 async def update_knowledge(context: ToolContext, params: UpdateParams) -> StoredEntry:
@@ -135,7 +138,9 @@ async def update_knowledge(context: ToolContext, params: UpdateParams) -> Stored
             "the update has no fields", hint="Pass at least one of content, summary or tags"
         )
     entry = await context.knowledge.update(params.kb_id, actor=KNOWLEDGE_ACTOR, **changes)
-    return StoredEntry(id=entry.knowledge_key, summary=entry.summary)
+    texts = (params.content, params.summary, *(params.tags or ()))
+    redacted = context.redacted_kinds(*filter(None, texts))
+    return StoredEntry(id=entry.knowledge_key, summary=entry.summary, redacted=redacted)
 
 
 async def query_knowledge(context: ToolContext, params: QueryParams) -> EntryMatches:

@@ -55,14 +55,20 @@ class MemoryChange(ToolOutput):
     done: bool
     memory_key: str | None = None
     note: str = ""
+
+
+class StoredMemory(MemoryChange):
+    """The outcome of storing a memory."""
+
     similar: list[dict[str, str]] = Field(default_factory=list)
     replaced: list[str] = Field(default_factory=list)  # keys of memories that no longer hold
     truncated: bool = False
+    redacted: list[str] = Field(default_factory=list)  # the kinds of data that are not stored
 
 
 async def remember(
     context: ToolContext, arguments: RememberArguments | RememberParams
-) -> MemoryChange:
+) -> StoredMemory:
     """Store a fact; a fact that is stored already is not stored again."""
     try:
         memory = arguments.new_memory()
@@ -72,12 +78,14 @@ async def remember(
     outcome, *ended = await context.add_memory(memory)
     if outcome.memory_key is None:
         raise InvalidArgument(outcome.reason)
+    redacted = context.redacted_kinds(memory.content, memory.summary)
     if outcome.event == "NONE":
-        return MemoryChange(
+        return StoredMemory(
             done=True,
             memory_key=outcome.memory_key,
             note="This fact is already stored",
             truncated=outcome.truncated,
+            redacted=redacted,
         )
     length = excerpt_length(_SIMILAR_MEMORIES)
     replaced = [key for key in (outcome.previous_key, *(step.memory_key for step in ended)) if key]
@@ -87,13 +95,14 @@ async def remember(
         if hit.key not in replaced
     ]
     note = "If one of the similar memories is now wrong, correct or forget it" if similar else ""
-    return MemoryChange(
+    return StoredMemory(
         done=True,
         memory_key=outcome.memory_key,
         note=outcome.reason or _describe_claim(outcome) or note,
         similar=similar,
         replaced=replaced,
         truncated=outcome.truncated,
+        redacted=redacted,
     )
 
 
@@ -127,12 +136,12 @@ class CorrectArguments(ToolInput):
     reason: Reason = ""
 
 
-async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryChange:
+async def correct(context: ToolContext, arguments: CorrectArguments) -> StoredMemory:
     """Replace a memory; the old one stays readable in the history."""
     old = await context.library.store.memories(context.scope).get(arguments.memory_key)
     if old.superseded_by is not None:
         note = "It was already replaced by the memory with this key"
-        return MemoryChange(done=False, memory_key=old.superseded_by, note=note)
+        return StoredMemory(done=False, memory_key=old.superseded_by, note=note)
     try:
         content = arguments.text.strip()
         new = NewMemory(content=content, **old.model_dump(include=_KEPT_FIELDS))
@@ -143,11 +152,12 @@ async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryCh
     if outcome.memory_key is None:
         raise InvalidArgument(outcome.reason)
     if outcome.event == "NONE":
-        return MemoryChange(
+        return StoredMemory(
             done=False, memory_key=outcome.memory_key, note="The memory already says this"
         )
     note = _describe_claim(outcome) or f"Replaced {old.memory_key}"
-    return MemoryChange(done=not outcome.conflicts_with, memory_key=outcome.memory_key, note=note)
+    is_done, redacted = not outcome.conflicts_with, context.redacted_kinds(content)
+    return StoredMemory(done=is_done, memory_key=outcome.memory_key, note=note, redacted=redacted)
 
 
 class ForgetArguments(ToolInput):

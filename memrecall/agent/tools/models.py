@@ -68,8 +68,9 @@ class ToolOutput(BaseModel):
         return cls.model_validate(result, from_attributes=True)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the result as one JSON object."""
-        return self.model_dump(mode="json")
+        """Return the result as one JSON object; exceptions are named only if there are any."""
+        empty = {name for name in ("left_out", "redacted") if not getattr(self, name, True)}
+        return self.model_dump(mode="json", exclude=empty)
 
     def as_text(self) -> str | None:
         """Return the text that a model reads instead of the JSON, if there is one."""

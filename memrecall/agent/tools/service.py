@@ -13,6 +13,7 @@ from memrecall.errors import Disabled, MemrecallError, RunError
 from memrecall.scope import Permission
 from memrecall.store import KnowledgeEntry
 from memrecall.store.workspaces import ReadLimits, search_files, show_files
+from memrecall.text.privacy import SENSITIVE_DATA
 
 DUMP_ENTRIES = 2_000
 _DUMP_BYTES = 4 * 1024 * 1024
@@ -90,26 +91,18 @@ async def _workspace_status(context: ToolContext) -> Literal["clean", "active", 
         return "unavailable"
 
 
-class _PartialOutput(ToolOutput):
-    left_out: dict[str, int] | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result, without `left_out` if it is complete."""
-        exclude = {"left_out"} if self.left_out is None else None
-        return self.model_dump(mode="json", exclude=exclude)
-
-
 class DumpParams(StrictInput):
     """What to export."""
 
     level: Level = "all"
 
 
-class Dump(_PartialOutput):
+class Dump(ToolOutput):
     """The contents of a level, by id and path. `left_out` counts what did not fit."""
 
     status: Literal["ok"] = "ok"
     data: dict[str, Any]
+    left_out: dict[str, int] | None = None
 
 
 async def dump(context: ToolContext, params: DumpParams) -> Dump:
@@ -163,11 +156,12 @@ class ToolHit(ToolOutput):
     value: dict[str, Any]
 
 
-class ToolHits(_PartialOutput):
+class ToolHits(ToolOutput):
     """The matches. `left_out` counts the files that were not searched, by reason."""
 
     status: Literal["ok"] = "ok"
     results: list[ToolHit]
+    left_out: dict[str, int] | None = None
 
 
 async def search(context: ToolContext, params: SearchParams) -> ToolHits:
@@ -201,7 +195,9 @@ async def search(context: ToolContext, params: SearchParams) -> ToolHits:
 
 
 def _entry_fields(entry: KnowledgeEntry) -> dict[str, Any]:
-    return {"content": entry.content, "summary": entry.summary, "tags": entry.tags}
+    fields = {"content": entry.content, "summary": entry.summary, "tags": entry.tags}
+    labels = entry.metadata.get(SENSITIVE_DATA)
+    return {**fields, SENSITIVE_DATA: labels} if labels else fields
 
 
 class BackedUp(ToolOutput):

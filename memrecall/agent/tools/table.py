@@ -94,7 +94,7 @@ _MEMORY_TOOLS = (
         title="Remember",
         arguments=memories.RememberArguments,
         writes=True,
-        variants=_for_mcp(memories.RememberParams, memories.MemoryChange),
+        variants=_for_mcp(memories.RememberParams, memories.StoredMemory),
     ),
     _memory_tool(
         recall.recall,

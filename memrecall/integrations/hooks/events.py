@@ -6,15 +6,17 @@ Nothing in a payload is trusted: it names no user, and no file that is read.
 import json
 import os
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from memrecall.importers.projects import is_ignored
+from memrecall.importers.projects import find_root, is_ignored
 from memrecall.importers.turns import clean_turn, turn_id
 from memrecall.integrations.hooks.bindings import Binding, HookError
 from memrecall.integrations.hooks.client import MAX_INPUT
 from memrecall.integrations.hooks.clients import CLIENTS, Client, HookEvent, TurnRole
-from memrecall.integrations.hooks.privacy import redact_patterns, redact_secrets
+from memrecall.text.privacy import SECRETS_ONLY
 
+MASK = "[redacted]"  # in place of what a user's patterns match
 MAX_RECALLED = 10_000  # characters that are recalled for
 # What the clients use: UUIDs and names. No separators of paths, which some program might follow.
 _ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -123,21 +125,17 @@ def read_event(binding: Binding, event_name: str, data: bytes) -> CapturedEvent 
     folders = payload.folders or (binding.workspace or os.getcwd(),)
     if not messages or any(map(is_ignored, folders)):
         return None
-    workspace = binding.workspace or _find_workspace(folders[0])
+    workspace = binding.workspace or find_root(folders[0])
     return CapturedEvent(client, event, payload.session_id, workspace, messages)
 
 
 def _redact(binding: Binding, text: str) -> str:
-    text = redact_secrets(text) if binding.redact else text
+    text = SECRETS_ONLY.redact(text) if binding.redact else text
     return redact_patterns(text, binding.redact_patterns)
 
 
-def _find_workspace(folder: str) -> str:
-    """Return the repository that a folder belongs to, or the folder itself."""
-    top = folder = os.path.realpath(folder)
-    while not os.path.exists(os.path.join(top, ".git")):
-        above = os.path.dirname(top)
-        if above == top:
-            return folder
-        top = above
-    return top
+def redact_patterns(text: str, patterns: Iterable[str]) -> str:
+    """Return the text with a mask in place of each match of a user's patterns."""
+    for pattern in patterns:
+        text = re.sub(pattern, MASK, text)
+    return text

@@ -277,7 +277,7 @@ class AdmissionMiddleware:
             scope["state"]["principal"] = await self._authenticator.authenticate(headers, client)
         if scope["method"] in ("POST", "PATCH", "DELETE"):
             receive = await self._read_body(scope, headers, receive)
-        await self._app(scope, receive, _log_reads(scope["state"], send))
+        await self._app(scope, receive, _log_reads(scope, send))
 
     async def _read_body(
         self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive
@@ -314,8 +314,9 @@ class AdmissionMiddleware:
             return
 
 
-def _log_reads(state: Mapping[str, Any], send: Send) -> Send:
-    """Return a function that answers an admin only after their reads are in the audit log."""
+def _log_reads(scope: Scope, send: Send) -> Send:
+    """Return a function that answers a key for several users after its reads are in the log."""
+    state = scope["state"]
     principal: Principal | None = state.get("principal")
     reads = principal.reads if principal is not None else None
     if principal is None or reads is None:
@@ -323,7 +324,10 @@ def _log_reads(state: Mapping[str, Any], send: Send) -> Send:
 
     async def send_logged(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] < 400:
-            await reads.log(state["service"].library.store, principal.actor)
+            # The resource of the route, such as messages, without the ids that follow it.
+            template = getattr(scope.get("route"), "path_format", None) or scope["path"]
+            names = [name for name in template.split("/") if name and "{" not in name]
+            await reads.log(state["service"].library.store, principal.actor, "".join(names[-1:]))
         await send(message)
 
     return send_logged

@@ -243,7 +243,7 @@ class MemoryChanges:
             for origin, group in new_memories.items():
                 await writer.insert(group, origin, stored_rows={}, projects=projects)
             await locks.save(connection)
-            return result.of_messages(messages), keys
+            return result.of_items(messages), keys
 
         return await self._database.transact(work)
 

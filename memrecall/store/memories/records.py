@@ -97,7 +97,7 @@ class Memories:
             await locks.save(connection)
             return result
 
-        return await self._database.transact(work)
+        return (await self._database.transact(work)).of_items(with_keys)
 
     async def get(self, memory_key: str) -> MemoryRecord:
         """Return one memory; NotFound if the scope has none, may not see it, or it is deleted."""

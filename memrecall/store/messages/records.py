@@ -19,7 +19,7 @@ from memrecall.store.database.tables import memories, messages, tombstones
 from memrecall.store.privacy import protect_new
 from memrecall.store.texts import make_search_text
 from memrecall.text.privacy import kinds_in
-from memrecall.types import NewMessage
+from memrecall.types import NewMemory, NewMessage
 from memrecall.workers import run_to_completion
 
 # Messages of a batch that shares a transaction, and batches in one.
@@ -59,9 +59,9 @@ class WriteResult:
     statuses: tuple[WriteStatus, ...] = ()
     redacted: tuple[tuple[str, ...], ...] = ()  # the kinds of secrets that are not stored
 
-    def of_messages(self, messages: Sequence[NewMessage]) -> "WriteResult":
-        """Return the result with what was redacted in each message."""
-        kinds = (tuple(kinds_in(message.metadata)) for message in messages)
+    def of_items(self, items: Sequence[NewMessage | NewMemory]) -> "WriteResult":
+        """Return the result with what was redacted in each message or memory."""
+        kinds = (tuple(kinds_in(item.metadata)) for item in items)
         return replace(self, redacted=tuple(kinds))
 
     @property
@@ -117,7 +117,7 @@ async def write_messages(database: Database, entries: Sequence[ScopedMessage]) -
         result = await _write(database, entries)
     else:
         result = await run_to_completion(_write_shared(database, entries))
-    return result.of_messages([entry.message for entry in entries])
+    return result.of_items([entry.message for entry in entries])
 
 
 async def _write_by_user(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
