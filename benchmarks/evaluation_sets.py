@@ -23,7 +23,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.engine import _Search
 from memrecall.settings import Settings
-from memrecall.text.language import language_of_most
+from memrecall.text.language import language_of
 from memrecall.types import Language
 
 Fit = TypeVar("Fit")
@@ -81,8 +81,8 @@ class EvaluationSet:
 
     @property
     def language(self) -> Language:
-        """The language of most questions."""
-        return language_of_most(question.query for question in self.questions)
+        """The language of most questions, English on a tie."""
+        return max(("en", "zh"), key=[language_of(q.query) for q in self.questions].count)
 
 
 def read_evaluation_set(folder: Path, excluded: Collection[str] = ()) -> EvaluationSet:

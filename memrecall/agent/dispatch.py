@@ -21,7 +21,7 @@ from memrecall.agent.tools import SEARCH
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
-from memrecall.agent.tools.table import find_tool, tools_for
+from memrecall.agent.tools.table import TOOLS, find_tool, tools_for
 from memrecall.agent.trace_events import TextEvent, TraceEvent
 from memrecall.errors import (
     CallerError,
@@ -43,18 +43,21 @@ _log = logging.getLogger(__name__)
 TOOL_SECONDS = 20.0
 _MAX_TRACED_ITEMS = 100
 _LOAD_SECONDS = 120.0  # for a local model, without a deadline
-# functions.x, default_api.x, call=x, tool:x and x<|channel|>commentary all mean x.
-_PREFIX = re.compile(r"^(?:functions?|tools?|default_api|call|name)[.:=/]\s*", re.IGNORECASE)
-_WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])|-")
+# functions.x, mcp__server__x, call=x, x:0 and x<|channel|>commentary all mean x.
+_PART_END = re.compile(r"__|[^\w-]")
 _SUFFIX = re.compile(r"(?:<\||\(|\s).*$", re.DOTALL)
+_NO_LETTERS = re.compile(r"[\W\d_]+")
+_NAMES = {name.replace("_", ""): name for name in TOOLS}
 # Failures that say nothing about what is stored; other codes only refuse one call.
 _FAILURE_CODES = frozenset({ToolErrorCode.STORAGE, ToolErrorCode.TIMEOUT, ToolErrorCode.INTERNAL})
 
 
 def normalize_tool_name(name: str) -> str:
-    """Return a tool name in snake case, without the markup of a chat template."""
-    plain = _SUFFIX.sub("", _PREFIX.sub("", name.strip())).strip("`'\" ")
-    return _WORD_START.sub("_", plain).lower()
+    """Return the name of the tool that a model means, by its letters; an unknown one as it is."""
+    plain = _SUFFIX.sub("", name.strip())
+    parts = (plain, *reversed(_PART_END.split(plain)))
+    letters = (_NO_LETTERS.sub("", part).lower() for part in parts)
+    return next((_NAMES[part] for part in letters if part in _NAMES), plain)
 
 
 class UnknownTool(NotFound):

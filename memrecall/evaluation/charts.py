@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from memrecall.evaluation.metrics import (
 )
 from memrecall.evaluation.runs import EvaluationRun
 from memrecall.evaluation.statistics import calibration_bins
-from memrecall.text.html import Say, labels
-from memrecall.text.language import language_of, read_phrases
+from memrecall.text.language import fill_phrase, language_of, read_phrases
 from memrecall.text_length import truncate_text
+from memrecall.types import Language
 
 _MAX_DEPTH = 50
 _TEXTS = read_phrases(Path(__file__).with_name("charts.json"))
@@ -33,6 +34,7 @@ _GRID = {"stroke": "currentColor", "stroke_opacity": 0.2}
 _COLOUR = {"stroke": PALETTE[0], "fill": PALETTE[0]}
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
+Say = Callable[[str], str]
 Scale = Callable[[float], float]
 
 
@@ -90,9 +92,9 @@ class Figure:
     chart: str
 
 
-def draw_figures(run: EvaluationRun, metrics: dict[str, Any], language: str) -> list[Figure]:
+def draw_figures(run: EvaluationRun, metrics: dict[str, Any], language: Language) -> list[Figure]:
     """Return all figures that are defined for a run with answers."""
-    say = labels(_TEXTS, language)
+    say = partial(fill_phrase, _TEXTS, language)
     is_recall = run.state.plan.mode == "recall"
     charts: dict[str, str | None] = {
         "recall_by_depth": _depth_chart(run, say),

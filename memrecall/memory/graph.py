@@ -16,7 +16,6 @@ from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
-from memrecall.memory.display import GraphResult
 from memrecall.scope import Scope
 from memrecall.store import Graph, NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
@@ -150,7 +149,7 @@ async def write_relations(
     scope: Scope,
     utterances: Sequence[Utterance],
     context: Sequence[Utterance] = (),
-) -> GraphResult:
+) -> dict[str, Any]:
     """Extract entities and relations from messages and write them into the graph."""
     # A message that is not stored has no id, and cannot be a source.
     new_ids = {utterance.message_id for utterance in utterances} - {""}
@@ -183,13 +182,13 @@ async def write_relations(
             await graph.merge(alias.name, alias.other, () if alias.of_speaker else sources)
             if alias.of_speaker:  # The message is evidence of the name, not of "user".
                 await graph.merge(alias.other, alias.name, sources)
-    return GraphResult(
-        entities=[{"name": name, "type": kind} for name, kind in types.items()],
-        relations=[
+    return {
+        "entities": [{"name": name, "type": kind} for name, kind in types.items()],
+        "relations": [
             {name: getattr(relation, name) for name in _RELATION_FIELDS} for relation in relations
         ],
-        problems=[extracted.problem] if extracted.problem else [],
-    )
+        "problems": [extracted.problem] if extracted.problem else [],
+    }
 
 
 async def relate_memory(library: Library, scope: Scope, record: MemoryRecord) -> None:

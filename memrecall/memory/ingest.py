@@ -34,7 +34,6 @@ from memrecall.extraction.protocol import (
 )
 from memrecall.extraction.rules.conversation import refers_back
 from memrecall.library.library import Library
-from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.graph import write_relations
 from memrecall.memory.jobs import Jobs, Processes, run_process
 from memrecall.memory.records import StoredMessages, outcome_item, to_utterance, to_utterances
@@ -119,7 +118,7 @@ class Ingestor:
 
     async def finish(
         self, addition: Addition, stored: StoredMessages, problems: Sequence[str] = ()
-    ) -> AddResult:
+    ) -> dict[str, Any]:
         """Derive what was requested from stored messages; the result lists what failed."""
         problems = list(problems)
         results = [outcome_item(outcome, message) for outcome, message in stored.added]
@@ -138,12 +137,12 @@ class Ingestor:
                 relations = graph["relations"]
                 problems += graph["problems"]
             self.summaries.expect(scope)
-        result = AddResult(
-            results=results,
+        result: dict[str, Any] = {
+            "results": results,
             **stored.receipt(),
-            relations=relations,
-            problems=problems,
-        )
+            "relations": relations,
+            "problems": problems,
+        }
         if processes := self._processes.on_add():
             items = [
                 {"id": name, "memory": message.content, "role": message.role.value}
@@ -154,7 +153,7 @@ class Ingestor:
 
     async def _extract_with_context(
         self, scope: Scope, utterances: Sequence[Utterance], outcomes: Sequence[PlanOutcome]
-    ) -> GraphResult:
+    ) -> dict[str, Any]:
         """Extract relations; messages that refer back are read after those before them."""
         refers = any(refers_back(utterance.text) for utterance in utterances)
         context = await self._context(scope, utterances) if refers else ()

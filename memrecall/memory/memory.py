@@ -8,7 +8,6 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.extraction.conflicts import rows_contradict
-from memrecall.memory.display import AddResult, HistoryResult, MemoryResult
 from memrecall.memory.graph import relate_memory
 from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
@@ -105,7 +104,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         if background:
             store = (await self._open()).library.store
             job = await self._shared.jobs.start(store, work, scope.user_id)
-            return AddResult(job, **stored.receipt())
+            return {**job, **stored.receipt()}
         return await work
 
     async def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:
@@ -118,9 +117,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         for record in await store.memories(scope).get_many([memory_id]):
             item = memory_item(record)
             await quote_conflicts(store, scope, [item])
-            return MemoryResult(item)
+            return item
         for message in await store.timeline(scope).get_many([memory_id]):
-            return MemoryResult(message_item(message))
+            return message_item(message)
         return None
 
     async def get_all(
@@ -278,7 +277,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             library.vectors.expect({scope.user_id: 1})
         item = memory_item(record)
         await quote_conflicts(library.store, scope, [item])
-        return MemoryResult(item, event="UPDATE", message=message)
+        return {**item, "event": "UPDATE", "message": message}
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
         """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
@@ -291,7 +290,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         keys = [key for revision in revisions for key in revision.source_message_ids]
         sources = await store.timeline(scope).get_many(list(dict.fromkeys(keys)))
         messages = {message.message_id: message for message in sources}
-        return HistoryResult(revision_item(revision, messages) for revision in revisions)
+        return [revision_item(revision, messages) for revision in revisions]
 
     async def delete(
         self, memory_id: str, *, user_id: str | None = None, sources: bool = False

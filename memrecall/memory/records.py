@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from memrecall.errors import InvalidArgument, NotFound, describe_validation_error
 from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.signature import fact_keywords
-from memrecall.memory.display import SearchResults
 from memrecall.memory.mem0 import expiration_date, parse_expiration
 from memrecall.scope import Scope
 from memrecall.search import Hit
@@ -306,17 +305,17 @@ def quote_message(message: Message) -> dict[str, Any]:
 
 async def list_memories(
     store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
-) -> SearchResults:
+) -> dict[str, Any]:
     """Return a page of memories, newest first."""
     page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
     items = [memory_item(record) for record in page.items]
     await quote_conflicts(store, scope, items)
-    return SearchResults(results=items, next_cursor=page.next_cursor)
+    return {"results": items, "next_cursor": page.next_cursor}
 
 
 async def list_messages(
     store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
-) -> SearchResults:
+) -> dict[str, Any]:
     """Return a page of messages, newest first."""
     if query.filter != NO_FILTER:
         raise InvalidArgument(
@@ -331,15 +330,15 @@ async def list_messages(
         cursor = page.next_cursor
         if cursor is None or len(page.items) < size:  # the last page, or one of many bytes
             break
-    return SearchResults(results=items, next_cursor=cursor)
+    return {"results": items, "next_cursor": cursor}
 
 
 async def list_of_users(
-    list_page: Callable[[Scope, int, str | None], Awaitable[SearchResults]],
+    list_page: Callable[[Scope, int, str | None], Awaitable[dict[str, Any]]],
     scopes: AsyncIterator[Scope],
     limit: int,
     cursor: str | None,
-) -> SearchResults:
+) -> dict[str, Any]:
     """Return a page that goes from user to user; its cursor names the last user."""
     last_user, inner = ("", None) if cursor is None else _parse_user_cursor(cursor)
     items: list[dict[str, Any]] = []
@@ -351,8 +350,8 @@ async def list_of_users(
         items += page["results"]
         if len(items) == limit or page["next_cursor"]:
             position = [scope.user_id, page["next_cursor"]]
-            return SearchResults(results=items, next_cursor=json.dumps(position))
-    return SearchResults(results=items, next_cursor=None)
+            return {"results": items, "next_cursor": json.dumps(position)}
+    return {"results": items, "next_cursor": None}
 
 
 def _parse_user_cursor(cursor: str) -> tuple[str, str | None]:

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.library.library import Library
-from memrecall.memory.display import SearchResults
 from memrecall.memory.graph import related_names
 from memrecall.memory.records import hit_item, quote_conflicts, quote_message, score_details
 from memrecall.scope import Scope
@@ -76,7 +75,7 @@ class MemorySearch:
     show_expired: bool = False
 
 
-async def search_memories(library: Library, scope: Scope, search: MemorySearch) -> SearchResults:
+async def search_memories(library: Library, scope: Scope, search: MemorySearch) -> dict[str, Any]:
     """Return the hits of a search in mem0's shape; `message` explains an empty or partial list."""
     request = await _build_request(library, scope, search)
     rank = _search_with_names if search.rerank else _fuse_ranks
@@ -89,7 +88,7 @@ async def search_memories(library: Library, scope: Scope, search: MemorySearch) 
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, request.threshold)
-    return SearchResults(results=results, total_found=joined.total_found, message=page.message)
+    return {"results": results, "total_found": joined.total_found, "message": page.message}
 
 
 async def _add_sources(

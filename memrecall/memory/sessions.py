@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.memory.base import MemoryBase, SessionKey
-from memrecall.memory.display import GraphResult
 from memrecall.memory.graph import (
     GraphView,
     is_correction_id,
@@ -193,13 +192,13 @@ class SessionsMixin(MemoryBase):
         view = GraphView(library.graph(self._scope(user_id, agent_id)))
         moment = None if as_of is None else parse_time(as_of, "as_of")
         if entity is None:
-            return GraphResult(await view.entities(limit=limit, cursor=cursor))
+            return await view.entities(limit=limit, cursor=cursor)
         if to is not None:
             steps = 3 if depth is None else depth
-            return GraphResult(paths=await view.paths(entity, to, depth=steps, as_of=moment))
+            return {"paths": await view.paths(entity, to, depth=steps, as_of=moment)}
         steps = 1 if depth is None else depth
         relations = await view.neighbours(entity, depth=steps, as_of=moment, limit=limit)
-        return GraphResult(relations=relations)
+        return {"relations": relations}
 
     async def recall(
         self,

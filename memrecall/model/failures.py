@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 # The order matters: quota messages mention tokens too and are not an overflow.
 _QUOTA = re.compile(r"insufficient|quota|balance|billing|credit|exceeded your (current|monthly)")
 _RATE_LIMIT = re.compile(
-    r"rate.?limit|too many requests|(tokens|requests) per (min|second|hour|day)"
+    r"rate.?limit|throttl|too many requests|(tokens|requests) per (min|second|hour|day)"
 )
 _OVERFLOW = re.compile(
     r"context.?(length|window|size)|maximum context|exceed_context|string_above_max_length"
@@ -61,6 +61,25 @@ def classify_failure(status: int, message: str) -> ModelFailure:
     if status in _NO_TOOLS_STATUS and _TOOLS.search(words) and _UNSUPPORTED.search(words):
         return "no_tools"
     return "unreachable" if status >= 500 else "refused"
+
+
+def read_error(body: object) -> tuple[str, str]:
+    """Return the code and message of an error in the form of any provider, "" for a missing one."""
+    code = message = ""
+    for _ in range(5):  # objects inside each other; an outer one has a general message, or none
+        body = body[0] if isinstance(body, list) and body else body
+        if not isinstance(body, Mapping):
+            break
+        code = _first_text(body, "code", "error_code", "status_code", "type") or code
+        message = _first_text(body, "message", "msg", "error_msg", "status_msg") or message
+        inner = (body.get(name) for name in ("error", "errors", "base_resp", "detail"))
+        body = next(filter(None, inner), None)
+    return code, message or (body if isinstance(body, str) else "")
+
+
+def _first_text(fields: Mapping[str, Any], *names: str) -> str:
+    values = (fields.get(name) for name in names)
+    return next((str(v) for v in values if isinstance(v, str | int) and v not in ("", True)), "")
 
 
 def refuses_option(status: int, message: str) -> bool:

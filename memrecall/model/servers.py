@@ -25,16 +25,22 @@ from memrecall.model.client import (
     run_cancellable,
     text_model_info,
 )
-from memrecall.model.failures import AcceptedOptions, classify_failure, make_failure, refuses_option
+from memrecall.model.failures import (
+    AcceptedOptions,
+    classify_failure,
+    make_failure,
+    read_error,
+    refuses_option,
+)
 from memrecall.model.json_calls import JsonCallClient
-from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
+from memrecall.model.wire import STREAM_END, AnswerCollector, WireAnswer, read_events, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import OPENAI, check_key, check_url, load_settings, parse_object
 from memrecall.text_length import single_line
 
 if TYPE_CHECKING:
-    from openai import APIError, AsyncOpenAI
+    from openai import AsyncOpenAI
 
     from memrecall.settings import Settings
 
@@ -43,8 +49,10 @@ _log = logging.getLogger(__name__)
 _RESERVED = frozenset({"model", "messages", "tools", "tool_choice", "stream"})
 _EXTRA_BODY = "extra_body"
 _STREAM_TYPE = "text/event-stream"
+_DRAIN_SECONDS = 0.2
 _OPTIONS = '{"temperature": 0, "max_tokens": 4000}'
 _QUOTED_CHARACTERS = 200  # of the message of a server
+_SHORTEST_SECRET = 8  # characters of a key; masking a dummy like "k" would garble messages
 _NO_KEY = "none"  # local servers need no key, but the library requires one
 
 
@@ -85,9 +93,9 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
     are fields of every request, such as `temperature`; those of `extra_body` are merged with them,
     and so is the `extra_body` of a call's `extra_create_args`. An option that the server refuses
     is not sent again; a forced tool choice becomes "auto". Reasoning is sent back together with
-    the tool calls that it led to, as DeepSeek requires. Errors never contain the key or the
-    conversation. A dumped component has no key; a loaded one has that of the settings, if it is
-    for the server of the settings.
+    the tool calls that it led to, as DeepSeek requires. Errors quote the server, but never the key.
+    A dumped component has no key; a loaded one has that of the settings, if it is for the server of
+    the settings.
     """
 
     component_type = "model"
@@ -149,10 +157,7 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
 
     async def _ask(self, request: Request) -> CreateResult:
         reply = await self._attempt(request, stream=False)
-        try:
-            wire_answer = self._check(json.loads(reply.text))
-        except ValueError:
-            raise self._malformed("is not JSON") from None
+        wire_answer = self._read(reply.text)
         answer = AnswerCollector(request)
         answer.add(wire_answer)
         if answer.is_interrupted:
@@ -163,19 +168,25 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
         return answer.result()
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
-        stream = await run_cancellable(request.token, self._attempt(request, stream=True))
+        reply = await run_cancellable(request.token, self._attempt(request, stream=True))
         answer = AnswerCollector(request)
-        has_chunks = False
+        has_events = False
         try:
-            chunks = aiter(stream)
-            while (chunk := await run_cancellable(request.token, self._next(chunks))) is not None:
-                has_chunks = True
-                if text := answer.add(self._check(chunk.model_dump(warnings=False))):
+            events = read_events(reply.http_response.aiter_bytes())
+            while (event := await run_cancellable(request.token, self._next(events))) is not None:
+                has_events = True
+                if event.startswith(STREAM_END):
+                    answer.is_done = True
+                    with suppress(ModelFailed, TimeoutError):  # the connection can be used again
+                        async with asyncio.timeout(_DRAIN_SECONDS):
+                            await self._next(events)
+                    break
+                if text := answer.add(self._read(event)):
                     yield text
         finally:
-            await stream.close()
-        if not has_chunks and _STREAM_TYPE not in stream.response.headers.get("content-type", ""):
-            raise self._malformed("is not a stream: the server ignores `stream`")
+            await reply.http_response.aclose()
+        if not has_events and _STREAM_TYPE not in reply.headers.get("content-type", ""):
+            raise self._malformed("is neither a stream nor JSON")
         if answer.is_interrupted or answer.is_cut:
             raise self._interruption(answer.error)
         self._sends_reasoning = self._sends_reasoning or bool(answer.reasoning)
@@ -203,10 +214,10 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
         completions = self._connect().chat.completions
         # The library would refuse fields that it does not know.
         fields = {"model": self.model, "messages": body.pop("messages"), _EXTRA_BODY: body}
+        if stream:
+            fields["stream"] = True
         async with self._guard(body):
-            if stream:
-                return await completions.create(stream=True, **fields)
-            # The library does not validate answers: take the raw text.
+            # The library does not validate answers, and hides how a stream ends: take the raw text.
             return await completions.with_raw_response.create(**fields)
 
     @asynccontextmanager
@@ -221,9 +232,9 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
         except _library_errors() as error:
             raise self._to_failure(error, body or {}) from None
 
-    async def _next(self, chunks: AsyncIterator[Any]) -> Any:
+    async def _next(self, events: AsyncIterator[bytes]) -> bytes | None:
         async with self._guard():
-            return await anext(chunks, None)
+            return await anext(events, None)
 
     def _connect(self) -> AsyncOpenAI:
         """Return the library's client; its connections belong to one event loop."""
@@ -240,24 +251,33 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
             self._loop = loop
         return self._server
 
-    def _check(self, answer: object) -> WireAnswer:
+    def _read(self, text: str | bytes) -> WireAnswer:
+        """Parse an answer, or a chunk of one."""
         try:
-            return WireAnswer.model_validate(answer)
+            return WireAnswer.model_validate(json.loads(text))
         except ValidationError as error:
             # The message of the error would quote the answer.
             problem = describe_validation_error(error, quote_value=False)
             raise self._malformed(f"is invalid: {problem}") from None
+        except ValueError:
+            raise self._malformed("is not JSON") from None
 
     def _interruption(self, error: object) -> ModelFailed:
         """Return the failure for an answer that is an error, or ends in one, or does not end."""
-        fields = error if isinstance(error, Mapping) else {"message": error or ""}
-        code, message = str(fields.get("code") or ""), str(fields.get("message") or "")
+        code, message = read_error(error)
         status = int(code) if re.fullmatch("[45][0-9][0-9]", code) else 0
         kind = classify_failure(status or 400, f"{code} {message}")
         if kind == "refused" and not status:  # the words name no other kind
             kind = "unreachable"
-        quote = single_line(message.replace(self._key or "\0", "…"), _QUOTED_CHARACTERS)
-        return make_failure(kind, f"{self._where} interrupted its answer{quote and f': {quote}'}")
+        return make_failure(kind, f"{self._where} interrupted its answer{self._quote(message)}")
+
+    def _quote(self, message: str) -> str:
+        """Return a server's message on one short line after a colon, without the key; no HTML."""
+        plain = "".join(c for c in message if c.isprintable() or c.isspace())
+        if len(self._key) >= _SHORTEST_SECRET:
+            plain = plain.replace(self._key, "…")
+        line = single_line(plain, _QUOTED_CHARACTERS)
+        return f": {line}" if line and not line.startswith("<") else ""
 
     @property
     def _where(self) -> str:
@@ -267,11 +287,11 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
         return make_failure("malformed", f"the answer of {self._where} {problem}")
 
     def _to_failure(self, error: Exception, body: Mapping[str, Any]) -> ModelFailed:
-        """Return the failure for an exception of the library, without its message."""
-        from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+        """Return the failure for an exception of the library; only the server is quoted."""
+        from openai import APIConnectionError, APIStatusError
 
         where = self._where
-        if isinstance(error, TimeoutError | APITimeoutError):
+        if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
             return make_failure("timeout", f"{where} did not answer in {self._timeout:g} seconds")
         if isinstance(error, APIConnectionError) or type(error).__module__.startswith("httpx"):
             cause = error.__cause__ if isinstance(error, APIConnectionError) else error
@@ -284,14 +304,14 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
             return make_failure("unreachable", f"{where} {what}")
         if isinstance(error, APIStatusError):
             return self._refusal(error, body)
-        if isinstance(error, APIError):  # in the middle of a stream
-            return self._interruption({"code": error.code or error.type, "message": error.message})
         return self._malformed("cannot be read")
 
     def _refusal(self, error: Any, body: Mapping[str, Any]) -> ModelFailed:
         message = f"{error.message} {error.body}"
         kind = classify_failure(error.status_code, message)
-        answer = f"answered with status {error.status_code}{_error_name(error)}"
+        code, words = read_error(error.body)
+        name = f" ({code})" if re.fullmatch(r"[a-z][a-z_]{2,40}", code) else ""
+        answer = f"answered with status {error.status_code}{name}{self._quote(words)}"
         failure = make_failure(kind, f"{self._where} {answer}")
         if kind == "authentication" and not self._key:
             failure.hint = "No key is set: set MEMRECALL_API_KEY"
@@ -350,10 +370,3 @@ def _library_errors() -> tuple[type[Exception], ...]:
     if find_spec("httpx2"):  # used by newer versions
         errors.append(import_module("httpx2").HTTPError)
     return tuple(errors)
-
-
-def _error_name(error: APIError) -> str:
-    """Return the server's code for an error, in parentheses, if it has one."""
-    names = [str(name) for name in (error.code, error.type) if name]
-    code = next((name for name in names if re.fullmatch(r"[a-z][a-z_]{2,40}", name)), "")
-    return f" ({code})" if code else ""

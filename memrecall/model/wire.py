@@ -1,8 +1,9 @@
-"""Conversion between AutoGen's messages and OpenAI's API, without I/O."""
+"""Conversion between AutoGen's messages and OpenAI's API, without I/O of its own."""
 
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any, cast
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Annotated, Any, Literal, cast
 
 from autogen_core import FunctionCall
 from autogen_core.models import (
@@ -15,24 +16,28 @@ from autogen_core.models import (
     SystemMessage,
     UserMessage,
 )
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from memrecall.errors import InvalidArgument
 from memrecall.model.client import AnyTool, JsonOutput, Request, tool_schema
+from memrecall.model.failures import read_error
 from memrecall.model.protocol import count_tool_calls
 
 _REASONING_START, _REASONING_END = "<think>", "</think>"
+STREAM_END = b"[DONE]"
+_EVENT_END = re.compile(rb"\r?\n\r?\n")
+_EVENT_DATA = re.compile(rb"^data: ?(.*?)\r?$", re.MULTILINE)
 _MOST_TOKENS = 10**9  # of one call that a server can report
-_FINISH_REASONS: dict[str, FinishReasons] = {
-    "stop": "stop",
-    "end_turn": "stop",
-    "length": "length",
-    "content_filter": "content_filter",
-    "tool_calls": "function_calls",
-    "function_call": "function_calls",
+# What the reasons of all providers mean, in lower case.
+_FINISH_REASONS: dict[str, FinishReasons | Literal["interrupted"]] = {
+    **dict.fromkeys(("stop", "end_turn", "stop_sequence", "eos"), "stop"),
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "function_calls"),
+    **dict.fromkeys(("length", "max_tokens", "model_context_window_exceeded"), "length"),
+    **dict.fromkeys(("content_filter", "refusal", "sensitive", "safety"), "content_filter"),
+    **dict.fromkeys(
+        ("error", "abort", "network_error", "insufficient_system_resource"), "interrupted"
+    ),
 }
-# Reasons of an interrupted answer: DeepSeek under load, vLLM and SGLang on an error.
-_INTERRUPTIONS = frozenset({"insufficient_system_resource", "abort", "error"})
 
 
 class _Function(BaseModel):
@@ -48,25 +53,30 @@ class WireCall(BaseModel):
     function: _Function = Field(default_factory=_Function)
 
 
-def _join_parts(value: Any) -> Any:
-    """Return the text of a content that is a list of parts; thoughts and images are no text."""
-    if not isinstance(value, list):
-        return value
-    texts = [part.get("text") if isinstance(part, dict) else part for part in value]
-    return "".join(text for text in texts if isinstance(text, str))
-
-
 class WireMessage(BaseModel):
     """The message of an answer, or the delta of a chunk.
 
     Reasoning has two names: that of DeepSeek, and that of newer vLLM and Ollama.
     """
 
-    content: Annotated[str | None, BeforeValidator(_join_parts)] = None
+    content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[WireCall] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _join_content(cls, value: Any) -> Any:
+        """Join a content that is a list of parts; thoughts and images are no text."""
+        if not isinstance(value, dict) or not isinstance(value.get("content"), list):
+            return value
+        texts = {"content": "", "refusal": value.get("refusal") or ""}
+        for part in value["content"]:
+            fields = part if isinstance(part, dict) else {"text": part}
+            for name, kind in (("content", "text"), ("refusal", "refusal")):
+                texts[name] += fields[kind] if isinstance(fields.get(kind), str) else ""
+        return value | texts
 
 
 class _Choice(BaseModel):
@@ -94,11 +104,21 @@ class _Usage(BaseModel):
 
 
 class WireAnswer(BaseModel):
-    """An answer, or one chunk of a stream; `error` if a proxy reports one with status 200."""
+    """An answer, or one chunk of a stream; `error` if a server reports one with status 200."""
 
     choices: Annotated[list[_Choice], BeforeValidator(lambda value: value or [])] = []
     usage: _Usage | None = None
     error: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_error(cls, value: Any) -> Any:
+        """Set `error` for an answer without choices that is an error in a provider's own form."""
+        if isinstance(value, dict) and value.get("choices"):
+            return value
+        code, message = read_error(value)
+        is_error = message and code.lower() not in ("0", "200", "ok", "success")
+        return {"error": {"code": code, "message": message}} if is_error else value
 
 
 class AnswerCollector:
@@ -108,31 +128,30 @@ class AnswerCollector:
         self.text = ""
         self.reasoning = ""
         self.error: Any = None
+        self.is_interrupted = False  # by an error of the server
+        self.is_done = False  # whether a stream has sent its end marker
         self._refusal = ""
-        self._finish: str | None = None
+        self._finish: FinishReasons | None = None
         self._usage: _Usage | None = None
         self._calls: dict[int, FunctionCall] = {}
         self._earlier_calls = count_tool_calls(request.messages)
 
     @property
-    def is_interrupted(self) -> bool:
-        """Whether the server reports an error instead of the end of its answer."""
-        return bool(self.error) or self._finish in _INTERRUPTIONS
-
-    @property
     def is_cut(self) -> bool:
         """Whether a stream ended before its answer was complete."""
-        return self._finish is None and self._usage is None
+        has_content = bool(self.text or self._calls or self._refusal)
+        return self._finish is None and self._usage is None and not (self.is_done and has_content)
 
     def add(self, answer: WireAnswer) -> str:
         """Add a piece, and return its text."""
         self._usage = answer.usage or self._usage
-        self.error = answer.error or self.error
-        if not answer.choices:
-            return ""
-        choice = answer.choices[0]
-        self.error = choice.error or self.error
-        self._finish = choice.finish_reason or self._finish
+        choice = answer.choices[0] if answer.choices else _Choice()
+        self.error = choice.error or answer.error or self.error
+        meaning = _FINISH_REASONS.get((choice.finish_reason or "").lower(), "unknown")
+        if self.error or meaning == "interrupted":
+            self.is_interrupted = True
+        elif choice.finish_reason:
+            self._finish = meaning
         text = ""
         for message in (choice.message, choice.delta):
             text += message.content or ""
@@ -176,10 +195,28 @@ class AnswerCollector:
 
     def _finish_reason(self, has_calls: bool) -> FinishReasons:
         """Return the reason; a refusal without calls counts as filtered."""
-        finish = _FINISH_REASONS.get(self._finish or "", "unknown")
         if has_calls:
-            return "length" if finish == "length" else "function_calls"
-        return "content_filter" if self._refusal else finish
+            return "length" if self._finish == "length" else "function_calls"
+        if self._refusal:
+            return "content_filter"
+        return self._finish or ("stop" if self.is_done else "unknown")
+
+
+async def read_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield the data of the events of a stream; a whole event can be JSON, as errors often are."""
+    rest = b""
+    async for chunk in chunks:
+        *events, rest = _EVENT_END.split(rest + chunk)
+        for event in events:
+            if data := _event_data(event):
+                yield data
+    if (data := _event_data(rest)) and data in (rest, STREAM_END):  # else the event is cut
+        yield data
+
+
+def _event_data(event: bytes) -> bytes:
+    is_json = event.lstrip().startswith((b"{", b"[{"))
+    return event if is_json else b"\n".join(_EVENT_DATA.findall(event))
 
 
 def _split_thought(text: str) -> tuple[str, str]:

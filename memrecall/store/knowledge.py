@@ -7,6 +7,7 @@ for each agent alone: one agent's knowledge costs no other anything.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from string import whitespace
 from typing import Any
 
 from sqlalchemy import Select, delete, func, insert, select, update
@@ -20,11 +21,13 @@ from memrecall.store.database.locks import agent_of, lock_knowledge
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases, restores
 from memrecall.store.database.statements import new_epoch, new_id, split
 from memrecall.store.texts import knowledge_text, make_search_text
+from memrecall.text.normalize import fold_spaces
 from memrecall.types import NAME_LENGTH, check_id, check_json, check_text
 
 KEY_PREFIX = "kb-"
 MAX_TAGS = 100
 _PAGE = 500
+_WHITE_SPACE = f"{whitespace}\u00a0\u3000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class Knowledge:
         return entries
 
     async def keys_with_tags(self, tags: Sequence[str]) -> list[str]:
-        """Return the keys of the entries that have all of some tags, in upper or lower case."""
+        """Return the keys of the entries that have all of some tags, in any case and width."""
         wanted = _fold(map(_check_tag, tags))
         statement = self._select().with_only_columns(knowledge.c.knowledge_key, knowledge.c.tags)
         rows = await self._database.fetch(statement)
@@ -218,9 +221,12 @@ class Knowledge:
         return [knowledge.c.agent_id == self._agent_id, knowledge.c.knowledge_key == key]
 
     async def _find_same(self, connection: AsyncConnection, row: dict[str, Any]) -> str | None:
-        """Return the key of an entry with the same content, summary and tags."""
+        """Return the key of an equal entry; white space at the end of its texts does not count."""
         await lock_knowledge(connection, self._agent_id)  # two writers must not both find none
-        same = [knowledge.c[name] == row[name] for name in ("content", "summary")]
+        same = [
+            func.rtrim(knowledge.c[name], _WHITE_SPACE) == row[name].rstrip(_WHITE_SPACE)
+            for name in ("content", "summary")
+        ]
         for entry in await connection.execute(self._select().where(*same)):
             if _fold(entry.tags) == _fold(row["tags"]):
                 return str(entry.knowledge_key)
@@ -285,7 +291,7 @@ async def take_change_numbers(connection: AsyncConnection, agent_id: str, count:
 
 
 def _fold(tags: Iterable[str]) -> set[str]:
-    return {tag.casefold() for tag in tags}
+    return set(map(fold_spaces, tags))
 
 
 def _check_tag(tag: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from memrecall.text.tokens import stem
@@ -29,12 +29,6 @@ def fill_phrase(
 ) -> str:
     """Return a phrase of an (English, Chinese) table with its values filled in."""
     return phrases[name][language == "zh"].format(**values)
-
-
-def language_of_most(texts: Iterable[str]) -> Language:
-    """Return the language of most texts, English on a tie."""
-    is_chinese = [language_of(text) == "zh" for text in texts]
-    return "zh" if sum(is_chinese) * 2 > len(is_chinese) else "en"
 
 
 _LISTS: dict[str, list[str]] = json.loads(

@@ -200,8 +200,8 @@ DETECTORS = (
     ),
     _named(
         "password",
-        "passw(?:or)?d|passphrase|passcode|pwd|_pass(?![a-z])|密码|口令",
-        "passw passphrase passcode pwd _pass 密码 口令",
+        r"pass(?:w(?:or)?d|phrase|code)|pwd|_pass(?![a-z])|\bpass(?=\s?[=:：])|密码|口令",
+        "pass pwd 密码 口令",
     ),
     _named("api key", "(?:api|access|secret|account)[ _-]?key|密钥", "key 密钥"),
     _named(

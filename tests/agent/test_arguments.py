@@ -26,7 +26,8 @@ def read(text: str, language: Language = "en", tool: str = "search_memories") ->
 NAMES = (
     *("handoff", " handoff ", "functions.handoff", "function:handoff", "tools/handoff"),
     *("call=handoff", "handoff<|channel|>commentary", "handoff<|constrain|>json", "handoff()"),
-    "`handoff`",
+    *("`handoff`", "default_api.handoff", "mcp__memrecall__handoff", "recall.handoff", "handoff:0"),
+    *("HandOff", "hand-off", "hand_off"),
 )
 
 

@@ -272,13 +272,14 @@ async def test_interrupted_answer_is_an_error(
     assert [m.content for m in await stored_messages(sqlite_library, LIN)] == [QUESTION]
 
 
-async def test_usage_without_finish_reason_is_finished(
+async def test_usage_or_end_without_finish_reason_is_finished(
     sqlite_library: Library, server: ModelServer
 ) -> None:
     *chunks, finish, usage, end = streamed_text(ANSWER).chunks
-    server.play(Reply(chunks=(*chunks, usage, end)))
-    turn = await run_turn(sqlite_library, memrecall_client(server))
-    assert (turn.final.text, turn.final.degraded) == (ANSWER, False)
+    for last in ((usage, end), (end,)):
+        server.play(Reply(chunks=(*chunks, *last)))
+        turn = await run_turn(sqlite_library, memrecall_client(server))
+        assert (turn.final.text, turn.final.degraded) == (ANSWER, False)
     assert "finish_reason" in finish
 
 

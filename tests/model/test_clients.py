@@ -306,12 +306,24 @@ async def test_invalid_answer_is_described_without_its_values(
     assert "secret" not in str(failure.value)
 
 
-async def test_missing_key_is_named_in_the_hint(server: ModelServer) -> None:
-    server.play(refusal(401, "no key"))
-    client = ServerClient("tiny", base_url=server.url)
-    with pytest.raises(ModelFailed, match="No key is set"):
-        await client.create(MESSAGES)
-    await client.close()
+async def test_missing_key_is_named_and_a_short_one_garbles_nothing(server: ModelServer) -> None:
+    for key, words in (("", "No key is set"), ("k", "unknown key. Check")):
+        server.play(refusal(401, "unknown key"))
+        client = ServerClient("tiny", base_url=server.url, api_key=key)
+        with pytest.raises(ModelFailed, match=words):
+            await client.create(MESSAGES)
+        await client.close()
+
+
+async def test_stream_is_read_in_any_form(client: ServerClient, server: ModelServer) -> None:
+    chunk = '[{"delta": {"content": "a\u2028b"}}]}'
+    for body in (
+        f'data:{{"choices": {chunk}\n\ndata: [DONE]',
+        f': queued\r\n\r\ndata: {{"choices":\r\ndata: {chunk}\r\n\r\ndata: [DONE]\r\n\r\n',
+        '{"choices": [{"message": {"content": "a\u2028b"}, "finish_reason": "stop"}]}',
+    ):
+        server.play(Reply(body=body))
+        assert (await collect(client))[1].content == "a\u2028b"
 
 
 async def test_temporary_failures_are_retried(client: ServerClient, server: ModelServer) -> None:

@@ -154,6 +154,7 @@ async def test_stdio_lists_permitted_tools(tmp_path: Path) -> None:
         assert (await call_tool(client, "recall", query="Where do I live?"))["memories"]
     async with over_stdio(tmp_path, "--user", "ben", "--read-only") as client:
         assert await tool_names(client) == READING_TOOLS
+        assert "`remember`" not in (client.instructions or "")
         assert (await call_tool(client, "recall", query="Where do I live?"))["abstained"]
 
 
@@ -245,6 +246,11 @@ class TestScope:
         key = await service.create_key("ann", read_only=True)
         async with over_http(service.url, key) as client:
             assert await tool_names(client) == READING_TOOLS
+            names = ("recall_before_answering", "recall_before_answering_zh")
+            guides = [(await client.get_prompt(name)).model_dump_json() for name in names]
+            for text in (client.instructions or "", *guides):
+                assert "`recall`" in text
+                assert not any(f"`{tool}`" in text for tool in {*USER_TOOLS} - {*READING_TOOLS})
             with pytest.raises(MCPError, match="Unknown tool"):
                 await client.call_tool("remember", {"content": "x"})
 
@@ -406,6 +412,21 @@ class TestAccess:
             {"X-Forwarded-For": "10.0.0.1"},
         ):
             assert (await self.list_tools(local, **extra_headers)).status_code == 403
+
+    async def test_error_names_byte_order_mark_and_lone_surrogate(
+        self, service: HttpService
+    ) -> None:
+        client = await service.client_with_key("ann")
+        headers, body = self.request()
+        text = json.dumps(body).encode()
+        for content, words in (
+            (b"\xef\xbb\xbf" + text, "byte order mark"),
+            (text.replace(b'"test"', rb'"\udead"'), "lone surrogate"),
+        ):
+            json_type = {"Content-Type": "application/json"}
+            answer = await client.post("/mcp", content=content, headers=headers | json_type)
+            assert (answer.status_code, answer.json()["id"]) == (400, body["id"])
+            assert words in answer.json()["error"]["data"]["reason"]
 
     async def test_every_request_requires_a_key(self, service: HttpService) -> None:
         client = await service.client_with_key("ann")

@@ -15,6 +15,7 @@ from memrecall.scope import Scope
 from memrecall.server.mcp.server import make_context
 from memrecall.server.rpc.codec import as_json
 from memrecall.store import NewKnowledge
+from memrecall.testing import open_library
 from memrecall.types import NewMessage, Origin, Role
 from tests.cases import check_each_async
 
@@ -113,6 +114,23 @@ async def test_remember_names_only_similar_memories(library: Library) -> None:
         assert [item["memory_key"] for item in similar] == [old["memory_key"]] * is_similar
 
     await check_each_async(SIMILAR, check)
+
+
+ONE_TOPIC = [
+    *("I have two cats.", "My mother is allergic to cats.", "I work as a nurse."),
+    *("My birthday is May 4.", "My wife works as a teacher.", "我不喜欢吃香菜。"),
+    *("I have a dog.", "My wedding anniversary is June 9.", "我女儿今年上小学。"),
+]
+
+
+async def test_similar_memories_share_more_than_a_topic() -> None:
+    async with open_library(embedder="local") as library:
+        context = make_context(library, Scope("ann"))
+        for content in ONE_TOPIC:
+            assert (await call(context, "remember", content=content))["similar"] == []
+        rent = await call(context, "remember", content="房租每月三千五。")
+        (similar,) = (await call(context, "remember", content="房东把房租涨到了四千。"))["similar"]
+        assert similar["memory_key"] == rent["memory_key"]
 
 
 async def test_correct_keeps_what_the_user_said(library: Library) -> None:

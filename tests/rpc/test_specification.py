@@ -119,7 +119,8 @@ async def test_same_entry_is_added_once(context: ToolContext) -> None:
     first, second = await asyncio.gather(*(call_tool(context, "memory_add", DOCKER) for _ in "ab"))
     retagged = {**DOCKER, "tags": [tag.upper() for tag in reversed(DOCKER["tags"])]}
     third = await call_tool(context, "memory_add", retagged)
-    assert first == second == third
+    spaced = {**DOCKER, "content": f"{DOCKER['content']} \n\u3000"}
+    assert first == second == third == await call_tool(context, "memory_add", spaced)
     assert await context.knowledge.count() == 1
     other = await call_tool(context, "memory_add", {**DOCKER, "tags": ["docker"]})
     assert other["id"] != first["id"]
@@ -145,6 +146,7 @@ async def test_query_filters_by_tags(filled_context: ToolContext) -> None:
         (["python", "http"], ["kb-001"]),
         (["python"], ["kb-001", "kb-003"]),
         (["PYTHON", "Http"], ["kb-001"]),
+        (["ｐｙｔｈｏｎ", "ＨＴＴＰ"], ["kb-001"]),
         (["python", "none"], []),
     ):
         params = {"query": "python", "tags": tags}

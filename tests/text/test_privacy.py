@@ -22,7 +22,7 @@ SECRETS: dict[str, str] = {
     KEY_BLOCK[:60]: "[redacted: private key]",
     KEY_BLOCK.replace("KEY-", "KEY BLOCK-"): "[redacted: private key]",
     f"glpat-{'a1' * 10} xoxb-{'12-' * 10}x": "[redacted: token] [redacted: token]",
-    "pwd=Xy12345678 DB_PASS=Xy1234": "pwd=[redacted: password] DB_PASS=[redacted: password]",
+    "pass=Xy12345678 DB_PASS=Xy1234": "pass=[redacted: password] DB_PASS=[redacted: password]",
 }
 # By kind: values stand between two marks, texts are separated by a bar.
 FORMS = {

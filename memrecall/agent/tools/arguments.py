@@ -13,7 +13,7 @@ from memrecall.json_objects import make_storable
 from memrecall.text_length import single_line
 from memrecall.types import Language
 
-_PERCENTAGE = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*[%％]\s*")
+_PERCENTAGE = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*([%％]?)\s*")
 _ABSENT_VALUES = frozenset({"null", "none", "undefined", ""})
 _SCOPE_ARGUMENTS = frozenset(
     {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id", "project"}
@@ -88,13 +88,14 @@ def _is_absent(value: Any) -> bool:
 
 
 def _fit(value: Any, model: type[BaseModel], name: str) -> Any:
-    """Return a text as the number ("90%" is 0.9) or the list that the model has."""
+    """Return a value as the fraction (90 and "90%" are 0.9) or the list that the model has."""
     field = model.model_fields.get(name)
-    if field is None or not isinstance(value, str):
+    if field is None:
         return value
-    if field.annotation is float and (match := _PERCENTAGE.fullmatch(value)):
-        return float(match[1]) / 100
-    if "list[" not in str(field.annotation).lower():
+    if field.annotation is float and (match := _PERCENTAGE.fullmatch(str(value))):
+        number = float(match[1])
+        return number / 100 if match[2] or number > 1 else number
+    if not isinstance(value, str) or "list[" not in str(field.annotation).lower():
         return value
     try:
         parsed = json.loads(value)

@@ -18,8 +18,10 @@ from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, forma
 
 MAX_MEMORY_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
-_MIN_COVERAGE = 0.4  # of the weight of the new memory's words
-_MIN_NEARNESS = 0.2  # of the cosines between what is noise and the same text
+# Nearness is 0 for unrelated texts and 1 for the same. Memories of one topic, such as two pets,
+# are up to 0.5 near; those about the same thing are nearer, and mostly share some of its words.
+_MIN_NEARNESS, _MIN_NEARNESS_ALONE = 0.5, 0.6
+_MIN_COVERAGE, _MIN_COVERAGE_ALONE = 0.15, 0.4  # of the weight of the new memory's words
 
 _KEPT_FIELDS = {"memory_type", "layer", "metadata", "sensitive", "subject", "field", "pinned"}
 
@@ -107,17 +109,19 @@ async def remember(
 
 
 async def _find_similar(context: ToolContext, text: str) -> list[Hit]:
-    """Return memories that share significant words with a text, or are close in meaning."""
+    """Return memories about the same thing as a text, not only about the same topic."""
     library = context.library  # its ranking is relative: the best memory can still be unrelated
     request = SearchRequest(text, limit=_SIMILAR_MEMORIES, kind="memory")
     page = await library.search(context.scope, request)
     floor = await library.engine.noise_floor(text, page.searched)
-    min_cosine = floor + _MIN_NEARNESS * (1 - floor)
-    return [
-        hit
-        for hit in page.results
-        if hit.why.coverage >= _MIN_COVERAGE or hit.why.cosine >= min_cosine
-    ]
+    return [hit for hit in page.results if _is_similar(hit, floor)]
+
+
+def _is_similar(hit: Hit, floor: float) -> bool:
+    shares_words = hit.why.coverage >= _MIN_COVERAGE
+    nearness = _MIN_NEARNESS if shares_words else _MIN_NEARNESS_ALONE
+    is_near = hit.why.cosine >= floor + nearness * (1 - floor)
+    return is_near or hit.why.coverage >= _MIN_COVERAGE_ALONE
 
 
 def _describe_claim(outcome: PlanOutcome) -> str:

@@ -5,13 +5,15 @@ Every request is authenticated by its own key: there are no sessions that could 
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import product
 from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from pydantic_core import from_json
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from memrecall.agent.tools.context import NO_USER, ToolContext
@@ -22,8 +24,15 @@ from memrecall.server.auth import Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
 from memrecall.server.http.middleware import replay_body
-from memrecall.server.mcp.server import McpHandlers, McpRequest, make_context, make_ingestor
-from memrecall.server.rpc.codec import Code
+from memrecall.server.mcp.resources import JSON_TYPE
+from memrecall.server.mcp.server import (
+    McpHandlers,
+    McpRequest,
+    make_context,
+    make_ingestor,
+    refuse_call,
+)
+from memrecall.server.rpc.codec import Code, answer, report_bug
 
 _PROGRESS = b'"progressToken"'
 
@@ -35,11 +44,13 @@ class McpEndpoint:
         self._service = service
         self._origins = origins
         # The application has checked address, host, origin and key before.
-        server = McpHandlers(self._context_of).make_server()
-        self._plain, self._streaming = (
-            StreamableHTTPSessionManager(server, json_response=is_plain, stateless=True)
-            for is_plain in (True, False)
-        )
+        handlers = McpHandlers(self._context_of)
+        self._managers = {
+            (can_write, is_plain): StreamableHTTPSessionManager(
+                handlers.make_server(can_write=can_write), json_response=is_plain, stateless=True
+            )
+            for can_write, is_plain in product((True, False), repeat=2)
+        }
         self._ingestor = make_ingestor(service.library, service.model_client)
         self._running: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -59,9 +70,12 @@ class McpEndpoint:
         self._idle.clear()
         try:
             body = await Request(scope, receive).body()
-            _check_keys(body)
+            if (reply := await _check_json(body)) is not None:
+                await Response(reply, 400, media_type=JSON_TYPE)(scope, receive, send)
+                return
+            can_write = not scope["state"]["principal"].read_only
             # Progress needs a stream of events; everything else is answered with plain JSON.
-            manager = self._streaming if _PROGRESS in body else self._plain
+            manager = self._managers[can_write, _PROGRESS not in body]
             await manager.handle_request(scope, replay_body(body, receive), send)
         finally:
             self._active_requests -= 1
@@ -75,7 +89,9 @@ class McpEndpoint:
 
     async def _run(self) -> None:
         """Keep the SDK's session managers running until the service closes and is idle."""
-        async with self._plain.run(), self._streaming.run():
+        async with AsyncExitStack() as stack:
+            for manager in self._managers.values():
+                await stack.enter_async_context(manager.run())
             self._ready.set()
             await self._service.closing.wait()
             await self._idle.wait()
@@ -98,12 +114,19 @@ class McpEndpoint:
         )
 
 
-def _check_keys(body: bytes) -> None:
-    """Refuse repeated keys, of which the SDK would take the last; it reports other mistakes."""
-    with suppress(ValueError):
-        if has_repeated_keys(body, from_json(body)):
-            message = "not JSON: an object has the same key twice"
-            raise RequestError(Problem("INVALID_ARGUMENT", message))
+async def _check_json(body: bytes) -> bytes | None:
+    """Return the reply to a body that is not JSON, which the SDK would not explain, else None.
+
+    Repeated keys, of which the SDK would take the last, are refused.
+    """
+    try:
+        value = from_json(body)
+    except ValueError:
+        return await answer(body, refuse_call, report_bug)
+    if has_repeated_keys(body, value):
+        message = "not JSON: an object has the same key twice"
+        raise RequestError(Problem("INVALID_ARGUMENT", message))
+    return None
 
 
 @asynccontextmanager

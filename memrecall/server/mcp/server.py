@@ -94,13 +94,13 @@ class McpHandlers:
     def __init__(self, context_of: ContextOf) -> None:
         self._context_of = context_of
 
-    def make_server(self) -> Server[Any]:
-        """Return an SDK server with these handlers."""
+    def make_server(self, *, can_write: bool = True) -> Server[Any]:
+        """Return an SDK server with these handlers, whose instructions fit the rights."""
         server: Server[Any] = Server(
             "memrecall",
             version=__version__,
             title="memrecall",
-            instructions=load_prompt("mcp_instructions", "en"),
+            instructions=_load_guide("mcp_instructions", "en", can_write),
             on_list_tools=self.list_tools,
             on_call_tool=self.call_tool,
             on_list_resources=self.list_resources,
@@ -200,7 +200,8 @@ class McpHandlers:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:100]}")
         if params.name in _GUIDES:
             language: Language = "en" if params.name == _GUIDE else "zh"
-            return _prompt_result(_GUIDES[params.name], load_prompt(_GUIDE, language))
+            guide = _load_guide(_GUIDE, language, context.can_write)
+            return _prompt_result(_GUIDES[params.name], guide)
         arguments = params.arguments or {}
         # Clients of earlier versions send `question`.
         query = (arguments.get("query") or arguments.get("question") or "").strip()
@@ -208,6 +209,13 @@ class McpHandlers:
             raise MCPError(types.INVALID_PARAMS, "query is missing")
         result = await _convert_errors(context.recall_messages(query), context)
         return _prompt_result(_RECALL, f"{write_block(result)}\n\n{query}")
+
+
+def _load_guide(name: str, language: Language, can_write: bool) -> str:
+    """Return a prompt, without the lines that order what a read-only caller cannot do."""
+    writing = [f"`{tool.name}`" for tool in tools_for(Interface.MCP).values() if tool.writes]
+    lines = load_prompt(name, language).splitlines()
+    return "\n".join(line for line in lines if can_write or not any(w in line for w in writing))
 
 
 def _prompt_result(prompt: types.Prompt, text: str) -> types.GetPromptResult:
@@ -251,7 +259,9 @@ async def serve_stdio(make_context: Callable[..., ToolContext]) -> None:
 
     streams = StdioStreams()
     try:
-        await run_until_signal(_serve(McpHandlers(context_of).make_server(), streams))
+        can_write = make_context(request=None).can_write
+        server = McpHandlers(context_of).make_server(can_write=can_write)
+        await run_until_signal(_serve(server, streams))
     except* BrokenPipeError:  # the client has closed its end
         pass
     finally:
@@ -279,14 +289,14 @@ class _Requests:
             try:
                 types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValidationError:
-                reply = await answer(line, _refuse, report_bug)
+                reply = await answer(line, refuse_call, report_bug)
                 if reply is not None:
                     await self._streams.write_line(reply)
             else:
                 yield line.decode()
 
 
-async def _refuse(method: str, params: Params) -> None:
+async def refuse_call(method: str, params: Params) -> None:
     """Refuse what is valid JSON-RPC, but not MCP: batches and ids that are null."""
     raise RpcError(Code.INVALID_REQUEST)
 

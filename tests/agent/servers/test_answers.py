@@ -48,6 +48,9 @@ def expects(**expected: object) -> Any:
     return check
 
 
+is_nine_tenths = expects(confidence=0.9)
+
+
 def finds_a1(result: RecallResult, server: ModelServer) -> None:
     assert result.handoff.relevant_memory_keys[0] == "a1"
     assert result.handoff.success
@@ -168,7 +171,7 @@ BEHAVIOURS = (
     ),
     hands_off(
         "name with a prefix, name in camel case",
-        answer(call("default_api.search_memories", SEARCH)),
+        answer(call("mcp__memrecall__search_memories", SEARCH)),
         answer(call("getMemoryDetail", {"memory_key": "a1"})),
         hand_off("a1"),
     ),
@@ -253,6 +256,15 @@ BEHAVIOURS = (
     hands_off("refusal as text once", text("I cannot assist with that."), search(), hand_off("a1")),
     falls_back(
         "content filter", "refusal", completion({"content": ""}, "content_filter"), search()
+    ),
+    *(
+        falls_back(f"finish {finish}", reason, completion({"content": content}, finish), search())
+        for reason, finish, content in (
+            *(("refusal", "sensitive", ""), ("refusal", "SAFETY", "")),
+            ("refusal", "stop", [{"type": "refusal", "refusal": "I cannot"}]),
+            ("truncated_answer", "max_tokens", "Let me"),
+            ("truncated_answer", "model_context_window_exceeded", ""),
+        )
     ),
     falls_back(
         "truncated answer",
@@ -359,13 +371,11 @@ BEHAVIOURS = (
         *[hand_off("a1", "zzz")] * 2,
         check=expects(confidence=0.45, keys_dropped=["zzz"], search_summary="port 5433"),
     ),
-    hands_off("confidence out of range", search(), hand_off("a1", confidence=95), hand_off("a1")),
+    hands_off("confidence out of range", search(), hand_off("a1", confidence=950), hand_off("a1")),
     hands_off("confidence as text", search(), hand_off("a1", confidence="0.9")),
-    hands_off(
-        "confidence in percent",
-        search(),
-        hand_off("a1", confidence="90%"),
-        check=expects(confidence=0.9),
+    *(
+        hands_off(f"{value!r}", search(), hand_off("a1", confidence=value), check=is_nine_tenths)
+        for value in ("90%", 90)
     ),
     falls_back(
         "confidence in words forever",

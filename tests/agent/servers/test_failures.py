@@ -44,8 +44,20 @@ def body_with(arguments: bytes) -> bytes:
 TRUNCATED = str(search().body)[:100]
 RETRY_SOON = {"Retry-After": "0.01"}
 RETRY_LATE = {"Retry-After": "3600"}
+ERRORS: tuple[tuple[str, Any], ...] = (
+    ("no GPU left", {"error": {"message": "no GPU left"}}),
+    ("model is loading", {"error": "model is loading", "choices": None}),
+    ("Requests throttled", {"code": "Throttling", "message": "Requests throttled"}),
+    ("daily limit reached", {"error_code": 17, "error_msg": "daily limit reached"}),
+    ("no money", {"base_resp": {"status_code": 1008, "status_msg": "no money"}, "choices": None}),
+    ("Not authenticated", {"detail": "Not authenticated"}),
+    ("Field required", [{"detail": [{"type": "missing", "msg": "Field required"}]}]),
+)
 FAILURES = (
-    Behaviour("401", (), FAILED, True, refusal(401, "bad key"), check=problem("401")),
+    Behaviour(
+        "401", (), FAILED, True, refusal(401, "bad key sk-secret"),
+        check=problem("status 401 (invalid_request_error): bad key …. "),
+    ),
     Behaviour("402", (), FAILED, True, refusal(402, "Insufficient Balance"), check=problem("402")),
     Behaviour(
         "no quota", (), FAILED, True,
@@ -55,7 +67,7 @@ FAILURES = (
     Behaviour(
         "404 model", (), FAILED, True,
         refusal(404, "The model `tiny` does not exist", "model_not_found"),
-        check=problem("model_not_found"),
+        check=problem("(model_not_found): The model `tiny` does not exist. "),
     ),
     Behaviour(
         "429, then ok", (refusal(429, "slow", headers=RETRY_SOON), search(), hand_off("a1")),
@@ -65,7 +77,10 @@ FAILURES = (
     Behaviour(
         "500, then ok", (search(), refusal(500, "oops"), hand_off("a1")), StopReason.HANDOFF
     ),
-    Behaviour("500 forever", (search(),), FAILED, True, refusal(500, "oops")),
+    Behaviour(
+        "500 forever", (search(),), FAILED, True, refusal(500, "CUDA\n out \x1bof\0 memory"),
+        check=problem(": CUDA out of memory. "),
+    ),
     Behaviour(
         "closed connection, then ok",
         (Reply(is_closed=True), search(), hand_off("a1")),
@@ -87,17 +102,20 @@ FAILURES = (
     ),
     Behaviour(
         "error of the provider in a choice, then ok",
-        (completion({"content": ""}, "error"), search(), hand_off("a1")), StopReason.HANDOFF,
+        (completion({"content": ""}, "network_error"), search(), hand_off("a1")),
+        StopReason.HANDOFF,
     ),
     Behaviour(
         "status 200 with an error", (), FAILED, True,
         Reply(body='{"error": {"code": 402, "message": "Add credits; key is sk-secret"}}'),
         check=problem("interrupted its answer: Add credits; key is …"),
     ),
-    Behaviour(
-        "status 200 with an error and no code", (), FAILED, True,
-        Reply(body='{"error": "model is loading", "choices": null}'),
-        check=problem("interrupted its answer: model is loading"),
+    *(
+        Behaviour(
+            f"status 200 with {body}", (), FAILED, True, Reply(body=json.dumps(body)),
+            check=problem(f"interrupted its answer: {words}. "),
+        )
+        for words, body in ERRORS
     ),
     Behaviour("HTML", (), FAILED, True, Reply(body="<html>Welcome</html>")),
     Behaviour("no choices", (), FAILED, True, Reply(body='{"choices": []}')),
