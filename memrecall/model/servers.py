@@ -170,11 +170,9 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
         reply = await run_cancellable(request.token, self._attempt(request, stream=True))
         answer = AnswerCollector(request)
-        has_events = False
         try:
             events = read_events(reply.http_response.aiter_bytes())
             while (event := await run_cancellable(request.token, self._next(events))) is not None:
-                has_events = True
                 if event.startswith(STREAM_END):
                     answer.is_done = True
                     with suppress(ModelFailed, TimeoutError):  # the connection can be used again
@@ -185,8 +183,9 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
                     yield text
         finally:
             await reply.http_response.aclose()
-        if not has_events and _STREAM_TYPE not in reply.headers.get("content-type", ""):
-            raise self._malformed("is neither a stream nor JSON")
+        is_stream = _STREAM_TYPE in reply.headers.get("content-type", "")
+        if answer.is_cut and not answer.is_interrupted and not is_stream:
+            raise self._malformed("is not a stream: the server ignores `stream`")
         if answer.is_interrupted or answer.is_cut:
             raise self._interruption(answer.error)
         self._sends_reasoning = self._sends_reasoning or bool(answer.reasoning)

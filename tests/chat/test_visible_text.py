@@ -37,6 +37,15 @@ def visible_text(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bo
     return text_shown, visible.is_silent
 
 
+def test_preamble_and_answer_in_channels_are_two_paragraphs() -> None:
+    text = (
+        "<|channel|>commentary<|message|>I will check.<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>Rex.<|return|>"
+    )
+    for cuts in ([], list(range(len(text)))):
+        assert visible_text(text, cuts, may_pass=False) == ("I will check.\n\nRex.", False)
+
+
 def test_pass_alone_or_at_the_end_is_silence_if_allowed() -> None:
     def check(text: str) -> None:
         assert visible_text(text, [], may_pass=True) == ("", True)

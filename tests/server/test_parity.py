@@ -29,6 +29,7 @@ OPERATIONS = {
     "export": "export_user",
     "import_": "import_user",
     "erase": "erase_user",
+    "erase_project": "erase_user",
     "recall": "recall",
     "graph": "read_graph",
     "extract": "extract_relations",
@@ -61,6 +62,7 @@ WITHOUT_OPERATION = {
     "user_id": "the key",
     "agent_id": "the key",
     "session_id": "the request",
+    "project": "the request",
 }
 WITHOUT_PARAMETER = {
     "get_all": {"messages": "messages have endpoints of their own"},

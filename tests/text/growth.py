@@ -39,7 +39,6 @@ from memrecall.search.ranking import lexical, people
 from memrecall.text import (
     filter_leaks,
     highlights,
-    html,
     language,
     normalize,
     privacy,
@@ -177,7 +176,6 @@ READERS: Mapping[str, Reader] = {
     "find_times": lambda text: find_times(text, NOW),
     "filter_leaks": lambda text: filter_leaks(text, TOOLS),
     "find_calls": lambda text: find_calls(text, TOOLS),
-    "html clip": lambda text: html.tag("p", html.clip(text)),
     "query_terms": lexical.query_terms,
     "index_tokens": lexical.index_tokens,
     "rank_texts": lambda text: lexical.rank_texts([text, QUESTION], text),

@@ -28,7 +28,7 @@ from tests.text.leak_samples import TEMPLATE_SAMPLES
 
 pytestmark = pytest.mark.texts
 
-MAX_STATES = 10_000
+MAX_STATES = 3_000
 KEYS = sorted(NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS | OTHER_KEYS)
 WORDS = [
     *KEYS,

@@ -13,13 +13,8 @@ pytestmark = pytest.mark.texts
 
 TOOLS = (
     *("recall_memory", "get_other_members_messages", "is_mentioned", "search_memory"),
-    *(
-        "search_memories",
-        "get_memory_detail",
-        "expand_context_window",
-        "expand_keywords",
-        "handoff",
-    ),
+    *("search_memories", "get_memory_detail", "expand_context_window", "expand_keywords"),
+    "handoff",
 )
 
 

@@ -40,6 +40,8 @@ PIECES = [
     *("functions.search_memory", "analysisWe need", "analysis\n打", "search_memory(query="),
     *("is_mentioned()", "](", " returns", '[{"search_memory": {'),
     *('```\n{"name": "search_memory", "arguments": {}}\n```\n', "[ARGS]{"),
+    *("</s>", "<s>", "<|im_end|>", "<eos>", "[e~[", "\n```<|im_end|>", "`is_mentioned('x')`"),
+    *("<|channel|>commentary<|message|>Wait.<|end|>", "<|channel|>final<|message|>", "表示", "”"),
 ]
 
 
@@ -124,7 +126,8 @@ def test_visible_text_is_retracted_only_by_a_stray_end(
 @given(DOCUMENTS)
 def test_visible_text_is_a_subsequence_of_the_input(text: str) -> None:
     characters = iter(text)
-    assert all(char in characters for char in filter_leaks(text, TOOLS).visible)
+    visible = filter_leaks(text, TOOLS).visible.replace("\n\n", "")  # may separate two channels
+    assert all(char in characters for char in visible)
 
 
 @settings(max_examples=60)

@@ -94,7 +94,8 @@ def _fit(value: Any, model: type[BaseModel], name: str) -> Any:
         return value
     if field.annotation is float and (match := _PERCENTAGE.fullmatch(str(value))):
         number = float(match[1])
-        return number / 100 if match[2] or number > 1 else number
+        # Less than 10 without a sign may be on a scale of ten: the model has to correct it.
+        return number / 100 if match[2] or number >= 10 else number
     if not isinstance(value, str) or "list[" not in str(field.annotation).lower():
         return value
     try:

@@ -13,7 +13,10 @@ MAX_FORMAT_LENGTH = 256  # characters, without blanks, within which a format mus
 _JSON_BEGIN = re.compile(r"[\[{]")
 _FENCE_END = re.compile(r"\n[ \t]*```")
 _FENCES_OR_SPACE = re.compile(r"[`\s]*")
-_NO_MARKS = frozenset("=+<[|`\"'“”‘’/\\@#&$ ")  # which stand before a name that is mentioned
+# After which something new begins, not a name or (after fewer marks) a span that is mentioned.
+_MARK = re.compile(rf"""(["'] |[{SENTENCE_ENDS}]["']|[^\W0-9A-Za-z_]|[^\w<\[`"'“‘/@$ ] ?)\Z""")
+_SPAN_MARK = re.compile(r"""[^\w=+<\[|`"'“”‘’/\\@#&$ ] ?\Z""")
+_IN_TEXT = "\n ,:;(，：；、（*_-"  # after which a sentence goes on, or begins
 _IN_WORD = re.compile(r"[A-Za-z0-9_]\Z")  # after which a Latin word may continue
 
 
@@ -74,7 +77,7 @@ class LeakCandidate:
         if not state.is_settled:
             return self._judge_incomplete(state.truncated, end == limit, is_final)
         self.entry = state.matched
-        if state.matched is None:
+        if state.matched is None or state.matched.row.kind is FormatKind.STRUCK:
             return CallVerdict.NO
         if state.matched.row.kind is not FormatKind.JSON:
             return CallVerdict.YES
@@ -89,7 +92,7 @@ class LeakCandidate:
         is_preamble = entry is not None and entry.answer and entry.row.pattern.endswith("]")
         return self.end - bool(is_preamble or (is_stray_end and lookahead))
 
-    def mentions_end(self, text: str, before: str, is_lenient: bool) -> bool:
+    def mentions_end(self, buffer: "TextBuffer", before: str) -> bool:
         """Return True if it is an end of reasoning that a sentence mentions.
 
         `plan.</think>Hello`, `plan</think>Hello` and a line end after it end reasoning;
@@ -97,15 +100,10 @@ class LeakCandidate:
         """
         if self.start_position not in (StartPosition.WORD, StartPosition.MARK):
             return False
-        after = text[self.end - 1]
+        after = buffer.text[self.end - 1]
         if self.is_truncated or after == "\n":
             return self.is_truncated
-        return not after.isupper() if before == " " else is_lenient and after.isalpha()
-
-    def mentions_turn_end(self, text: str, before: str) -> bool:
-        """Return True for an end in a sentence about it: `with <|im_end|> tokens`, `是 </s>。`."""
-        after = text[self.end - 1]  # the end of the token itself if nothing follows
-        return before in "\n ，、：；（" and not after.isalnum() and after not in "\n<>"
+        return not after.isupper() if before == " " else after.isalpha() > buffer.hides_marks
 
     def _extend(self, text: str) -> bool:
         """Return True if more characters may be read, because blanks do not count."""
@@ -187,6 +185,8 @@ class TextBuffer:
     last_piece: str = ""  # the text before the buffer, or the end of it
     previous_piece: str = ""  # the text before that; each is empty only at the start of the text
     _pieces: list[str] = field(default_factory=list)
+    _hidden_end: int = 0  # of the last hidden text, in the whole text
+    _tail: str = ""  # the last characters that were shown before it
 
     def advance(self, text: str, to: int, visible_end: int) -> str:
         """Drop an extended text up to `to`, and return what becomes visible up to `visible_end`."""
@@ -219,7 +219,10 @@ class TextBuffer:
     def skip(self, to: int) -> str:
         """Hide the text up to a position, and return what was not shown of it."""
         hidden = self.text[self.visible_end : to]
+        if self.base + self.visible_end > self._hidden_end:
+            self._tail = self.look_back(self.visible_end)
         self.position = self.visible_end = max(self.visible_end, to)
+        self._hidden_end = self.base + self.visible_end
         return hidden
 
     @property
@@ -227,7 +230,7 @@ class TextBuffer:
         """The text that is neither shown nor hidden yet."""
         return self.text[self.visible_end :]
 
-    def start_position_at(self, position: int) -> StartPosition:
+    def start_position_at(self, position: int, *, in_span: bool) -> StartPosition:
         """Return what kind of position this is inside a line."""
         before = self.look_back(position)
         if _IN_WORD.search(before):
@@ -235,7 +238,7 @@ class TextBuffer:
         end = before.removesuffix(" ")[-1:]
         if end and end in SENTENCE_ENDS:
             return StartPosition.SENTENCE
-        is_mark = end and end not in _NO_MARKS and not end.isalnum()
+        is_mark = (_SPAN_MARK if in_span else _MARK).search(before)
         return StartPosition.MARK if is_mark else StartPosition.WORD
 
     def look_back(self, position: int) -> str:
@@ -247,6 +250,13 @@ class TextBuffer:
     def retract(self) -> None:
         """Drop what became visible since the last call."""
         self._pieces.clear()
+        self._tail = ""
+
+    def begin_channel(self, *, is_first: bool) -> None:
+        """Separate a channel from what was shown before it by a blank line."""
+        tail = self._tail
+        if tail and not (is_first and tail[-1].isspace()):
+            self._pieces.append("\n\n"[len(tail) - len(tail.rstrip("\n")) :])
 
     def take_pieces(self) -> str:
         """Return what became visible since the last call."""
@@ -260,3 +270,28 @@ class TextBuffer:
         self.advance(self.text, cut, self.visible_end)
         self.position -= cut
         return cut
+
+
+@dataclass(slots=True)
+class MarkerContext:
+    """What the text so far says about the markers of reasoning and of ends in it."""
+
+    accepts_ambiguous: bool = True  # whether ambiguous text may be reasoning
+    mentions_tags: bool = False  # whether the text mentioned reasoning tags
+    has_struck: bool = False  # whether the text has `<s>`, which `</s>` closes
+
+    def is_ordinary(self, candidate: LeakCandidate, buffer: TextBuffer) -> bool:
+        """Return True if a match is ordinary prose here."""
+        entry, before = candidate.entry, buffer.look_back(candidate.start)[-1:]
+        if entry is None:
+            return False
+        row, is_mark = entry.row, entry.row.start_position is StartPosition.MARK
+        if row.kind is FormatKind.CALL:  # directly after a word only one that ends its line
+            ends_line = candidate.is_truncated or buffer.text[candidate.end - 1] in "\n("
+            return is_mark and before.isalpha() and not (ends_line and row.family == "pythonic")
+        if row.kind is FormatKind.END:  # words after it end a turn only if a sentence ends before
+            closes = self.has_struck and row.family == "struck"
+            return closes or (is_mark and (before in _IN_TEXT or before.isalnum()))
+        if entry.reasoning is None or row.kind is FormatKind.REASONING:
+            return bool(entry.reasoning and entry.reasoning.is_ambiguous > self.accepts_ambiguous)
+        return self.mentions_tags or candidate.mentions_end(buffer, before)

@@ -1,12 +1,12 @@
-"""The tables of reasoning and of answers, each between markers, in the language of `formats.py`."""
+"""The tables of reasoning, of answers and of ends of turns, in the language of `formats.py`."""
 
 import re
 from dataclasses import dataclass
 
-from memrecall.text.leaks.formats import START_TOKEN, StartPosition
+from memrecall.text.leaks.formats import START_TOKEN, FormatKind, FormatRow, StartPosition
 
 MAX_AMBIGUOUS_LENGTH = 32_768  # after so many characters without an answer it is reasoning
-_ANY, _, _, _SENTENCE, _LINE, _START = StartPosition
+_ANY, _, _MARK, _SENTENCE, _LINE, _START = StartPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +164,22 @@ ANSWERS = (
         ("functionary",), r"(\L\|from\|\Gassistant\s*)?\L\|recipient\|\Gall\s*\L\|content\|\G"
     ),
     AnswerChannel(("cohere",), r"\L\|START_(RESPONSE|TEXT)\|\G", r"\L\|END_(RESPONSE|TEXT)\|\G"),
+)
+
+_TURN_END = (
+    r"(\L(\B?([a-z]+:)?(eos|eo[tm]_id|im_end|end[_▁]?of[_▁]?(turn|text|sentence)(_token)?)\B?"
+    r"|\B(eot|user|observation|ipython)\B|turn\|)\G|\[(\|endofturn\|\]|e~\[)"
+    r"|\L\B(start_header_id|im_start)\B\G(user|ipython|tool))"
+)
+# An end is followed by nothing else on its line, by another token or directly by a word; after the
+# end of a sentence by any words that do not make it the subject of one.
+_NEXT_TURN = r"§([ \t\r]*(\n|\L[|｜/]|\[\||\L(start_of_turn|s)\G|\[/?INST)|[a-z0-9])"
+_NEXT_SENTENCE = rf"[ \t]*[^\s<＜‹&\[*_{_PUNCTUATION}{_MENTION_CHARACTERS}是表标]"
+TURN_ENDS = (
+    FormatRow("struck", r"\Ls\G", kind=FormatKind.STRUCK),  # `<s>10</s>` is struck out in HTML
+    *(
+        FormatRow(family, token + after, position, FormatKind.END)
+        for after, position in ((_NEXT_TURN, _ANY), (_NEXT_SENTENCE, _MARK))
+        for family, token in (("end", _TURN_END), ("harmony", _END_TOKEN), ("struck", r"\L/s\G"))
+    ),
 )

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from memrecall.text.leaks.automaton import sentence_start
-from memrecall.text.leaks.buffer import LeakCandidate, ScanMode, TextBuffer
+from memrecall.text.leaks.buffer import LeakCandidate, MarkerContext, ScanMode, TextBuffer
 from memrecall.text.leaks.channels import MAX_AMBIGUOUS_LENGTH, TAG_MENTION, ReasoningFormat
 from memrecall.text.leaks.formats import FormatKind, StartPosition
 from memrecall.text.leaks.json_calls import CallVerdict
@@ -28,6 +28,7 @@ from memrecall.text.leaks.matchers import (
     unique_names,
 )
 from memrecall.text.leaks.reports import HiddenText
+from memrecall.text.leaks.tool_formats import AFTER_SUBJECT
 
 
 class LeakScanner:
@@ -52,8 +53,7 @@ class LeakScanner:
         self._span: CodeSpan | None = None
         self._fence: Fence | None = None
         self._reasoning: ReasoningFormat | None = None
-        self._accepts_ambiguous = True  # whether ambiguous text may be reasoning
-        self._mentions_tags = False  # whether the text mentioned reasoning tags
+        self._context = MarkerContext()
         self._pending_call: HiddenText | None = None  # a call in reasoning that may still end
         self._hidden_texts: list[HiddenText] = []
         self._data_end = 0  # JSON before this position is data
@@ -122,7 +122,7 @@ class LeakScanner:
         verdict = candidate.read(buffer.text, buffer.is_final)
         self._candidate = candidate if verdict is CallVerdict.OPEN else None
         if verdict is CallVerdict.NO or (
-            verdict is CallVerdict.YES and self._is_ordinary_prose(candidate)
+            verdict is CallVerdict.YES and self._context.is_ordinary(candidate, buffer)
         ):
             self._reject(candidate)
             return True
@@ -151,10 +151,10 @@ class LeakScanner:
             is_span = self._code_formats is None or is_span_mark(buffer.text, buffer.position)
             if match[0] == "`" and is_span:
                 self._mode = ScanMode.DELIMITER
-                self._delimiter_position = buffer.start_position_at(buffer.position)
+                self._delimiter_position = buffer.start_position_at(buffer.position, in_span=True)
                 return None
             if match[0] != "\n":
-                start_position = buffer.start_position_at(buffer.position)
+                start_position = buffer.start_position_at(buffer.position, in_span=match[0] == "`")
                 return self._start_candidate(self._formats, buffer.position, start_position)
             if not buffer.is_final and may_be_indent(buffer.text[buffer.position :]):
                 return None
@@ -202,24 +202,14 @@ class LeakScanner:
         if candidate.is_json:
             self._data_end = max(self._data_end, buffer.base + candidate.end)
         if TAG_MENTION.match(buffer.text, candidate.start):
-            self._mentions_tags = True
+            self._context.mentions_tags = True
+        if candidate.entry is not None and candidate.entry.row.kind is FormatKind.STRUCK:
+            self._context.has_struck = True
         mark = buffer.text[candidate.start]
         if mark == "`" or (mark == "~" and candidate.start_position >= StartPosition.LINE):
             self._mode, self._delimiter_position = ScanMode.DELIMITER, candidate.start_position
         else:
             buffer.position = candidate.start + 1
-
-    def _is_ordinary_prose(self, candidate: LeakCandidate) -> bool:
-        """Return True if a marker of reasoning or of an end is ordinary prose in this context."""
-        entry, before = candidate.entry, self._buffer.look_back(candidate.start)[-1:]
-        is_lenient, reasoning = self._code_formats is None, entry.reasoning if entry else None
-        if entry is None or reasoning is None:
-            is_end = entry is not None and entry.row.kind is FormatKind.END and not is_lenient
-            return is_end and candidate.mentions_turn_end(self._buffer.text, before)
-        if entry.row.kind is FormatKind.REASONING:
-            return reasoning.is_ambiguous and not self._accepts_ambiguous
-        is_mention = candidate.mentions_end(self._buffer.text, before, is_lenient)
-        return self._mentions_tags or is_mention
 
     def _accept(self, candidate: LeakCandidate) -> bool:
         """Apply the format that matches; return False if the match is incomplete."""
@@ -240,6 +230,7 @@ class LeakScanner:
         self._mode, self._at_line_start, self._at_answer_start = ScanMode.PROSE, True, True
         self._indentation = Indentation()
         if entry.answer is not None:
+            buffer.begin_channel(is_first=self._formats is self._catalog.prose())
             self._formats = self._catalog.prose(entry.answer)
         return True
 
@@ -323,9 +314,13 @@ class LeakScanner:
         buffer, formats = self._buffer, self._code_formats
         start = max(start, buffer.visible_end)
         candidate = self._find_format(formats, start, end) if formats else None
+        family = candidate.entry.row.family if candidate and candidate.entry and self._span else ""
+        after = AFTER_SUBJECT.match(buffer.text, end) if family == "pythonic" else None
+        if after and after[1] is None:  # a sentence about the call
+            candidate = self._candidate = None
         show = buffer.show_before_call if candidate and self._span else buffer.show
         show(candidate.start if candidate else end)
-        if candidate is not None and candidate.verdict is CallVerdict.YES:
+        if candidate and candidate.verdict is CallVerdict.YES and (buffer.is_final or not after):
             buffer.position = candidate.start
             self._accept(candidate)
         return candidate is None
@@ -342,19 +337,21 @@ class LeakScanner:
                     self._candidate = None
                     return None
                 start = match.start()
-                in_line = not self._begins_code(start)
-                start_position = buffer.start_position_at(start) if in_line else StartPosition.LINE
-                candidate = self._start_candidate(formats, start, start_position)
+                candidate = self._start_candidate(formats, start, self._code_position(start))
             if candidate.read(buffer.text, buffer.is_final) is not CallVerdict.NO:
                 self._candidate = candidate
                 return candidate
             position, candidate = candidate.start + 1, None
 
-    def _begins_code(self, position: int) -> bool:
-        """Return True at the start of a line, or of a span that is not part of a sentence."""
-        if self._span is None or self._code_formats is None or position != self._span.start:
-            return self._buffer.look_back(position)[-1:] == "\n"
-        return self._delimiter_position >= StartPosition.MARK
+    def _code_position(self, position: int) -> StartPosition:
+        """Return what kind of position this is; a span outside a sentence begins like a line."""
+        span, before = self._span, self._buffer.look_back(position)[-1:]
+        is_decided, begins_line = span is not None and span.code_end is not None, before == "\n"
+        if span is not None and self._code_formats is not None and before == "`":
+            is_outside = self._delimiter_position >= StartPosition.MARK
+            begins_line = is_outside if position == span.start else not is_decided  # another span
+        inside = self._buffer.start_position_at(position, in_span=is_decided)
+        return StartPosition.LINE if begins_line else inside
 
     def _read_reasoning(self, reasoning: ReasoningFormat) -> bool:
         formats = self._catalog.in_reasoning(reasoning, after_call=self._pending_call is not None)
@@ -381,7 +378,7 @@ class LeakScanner:
             self._mode = ScanMode.REASONING
             return True
         if buffer.is_final:
-            self._candidate, self._accepts_ambiguous = None, False
+            self._candidate, self._context.accepts_ambiguous = None, False
             self._mode = ScanMode.PROSE
             buffer.position = buffer.visible_end + 1  # no format begins at the first character
         return buffer.is_final

@@ -17,7 +17,7 @@ from memrecall.text.leaks.markdown import (
 from memrecall.text.leaks.matchers import LeakMode, Reasoning
 from memrecall.text.leaks.reports import Filtered, Leak
 
-_STOPS = frozenset("`" + SENTENCE_ENDS)  # withheld text never begins with these
+_STOPS = frozenset("`>" + SENTENCE_ENDS)  # at the ends of text that may be more than withheld
 
 
 def filter_leaks(
@@ -76,7 +76,8 @@ class LeakFilter(LeakScanner):
                 return buffer.advance_all(text)
             position, end = match.span()
             in_word = f"a{buffer.last_piece[-1:]}".isidentifier() and not (position or buffer.text)
-            if end == match.endpos and text[position] not in _STOPS and not in_word:
+            is_open = end == match.endpos and _STOPS.isdisjoint((text[position], text[end - 1]))
+            if is_open and not in_word:
                 return buffer.advance(text, position, position)
             visible = self._show_prose(text, match)
             if visible is not None:

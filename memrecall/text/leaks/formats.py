@@ -63,6 +63,7 @@ class FormatKind(Enum):
     END = "end"  # of the answer: hide it and the rest, which is no call
     REASONING = "thought"  # hide it and what follows up to the end marker
     TOKEN = "token"  # hide it and show what follows  # noqa: S105
+    STRUCK = "struck"  # show it: the next `</s>` closes it, and is no end
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,20 +194,3 @@ CLOSERS = (
     FormatRow("orphan_close", rf"\L/\P?{_CLOSING}\G§\s*\L/?\P?(invoke|\W)"),
     FormatRow("orphan_close", rf"\L/\P?{_CLOSING}\G[ \t]*\n", _LINE),
 )
-
-_TURN_END = (
-    r"(\L(\B(im_end|eot_id|eom_id|eot|end_?of_?text|end▁of▁sentence|user|observation|ipython)\B"
-    r"|end_of_turn)\G|\[\|endofturn\|\]|\L\B(start_header_id|im_start)\B\G(user|ipython|tool))"
-)
-_NEXT_TURN = r"§(\s*(\L[|｜/]|\[\||\L(start_of_turn|s)\G|\[/?INST)|[a-z0-9])"
-# In strict mode any character may follow: it tells whether the token is only mentioned.
-TURN_ENDS = {
-    mode: (
-        FormatRow("end", _TURN_END + after, kind=FormatKind.END),
-        FormatRow("harmony", r"\L\|(end|return)\|\G" + after, kind=FormatKind.END),
-        # Not `<s>10</s>`, which is struck out in HTML.
-        FormatRow("end", r"\L/s\G\s*(\L[|｜]|\[/?INST)", kind=FormatKind.END),
-        FormatRow("end", r"\L/s\G§([a-z0-9]|\s*[])", _MARK, FormatKind.END),
-    )
-    for mode, after in (("lenient", _NEXT_TURN), ("strict", "§[^]"))
-}

@@ -81,7 +81,7 @@ class CodeSpan:
 
 @dataclass(slots=True)
 class Fence:
-    """An open fence, closed by a line with at least as many of its delimiters."""
+    """An open fence, closed by a line with at least as many of its delimiters, or a token."""
 
     mark: str
     run: int
@@ -105,7 +105,7 @@ class Fence:
             end = match.end() if match else position
             if not is_final and self._may_close(text, position):
                 return position
-            if match and match[1] and (end == len(text) or text[end] == "\n"):
+            if match and match[1] and text[end : end + 1] in ("", "\n", *"<＜["):
                 self.is_closed = True
                 return end
             self.at_line_start = False
@@ -125,7 +125,7 @@ class LineState(IntEnum):
     CODE = 2
 
 
-_FIRST = r"~|`(?:`(?:`|\Z)|\Z)|OPENINGS|\Z"  # starts of first words that need processing
+_FIRST = r"~|(?<=  )`|`(?:`(?:`|\Z)|\Z)|OPENINGS|\Z"  # starts of words that need processing
 STOPS = {
     LineState.TEXT: rf"\n(?=[ \t]*(?:[^\S \t]|[>*+\-0-9]|{_FIRST}))",
     LineState.LIST: (

@@ -19,10 +19,11 @@ from memrecall.text.leaks.automaton import (
 from memrecall.text.leaks.channels import (
     ANSWERS,
     REASONING_FORMATS,
+    TURN_ENDS,
     AnswerChannel,
     ReasoningFormat,
 )
-from memrecall.text.leaks.formats import MACROS, TURN_ENDS, FormatKind, FormatRow, StartPosition
+from memrecall.text.leaks.formats import MACROS, FormatKind, FormatRow, StartPosition
 from memrecall.text.leaks.json_calls import NAMESPACE, NamePrefixes
 from memrecall.text.leaks.markdown import STOPS, LineState
 from memrecall.text.leaks.tool_formats import CODE_CALLS, LENIENT_CALLS, STRICT_CALLS
@@ -100,7 +101,7 @@ class FormatCatalog:
         ]
         self._retracts = reasoning == "auto"
         self._answers = {a: [self._add(entry) for entry in _answer_entries(a)] for a in ANSWERS}
-        self._turn_ends = self._add_calls(TURN_ENDS[mode])
+        self._turn_ends = self._add_calls(TURN_ENDS)
 
     @property
     def initial_reasoning(self) -> ReasoningFormat:

@@ -1,5 +1,6 @@
 """Formats that only the name of a registered tool tells from prose, and the tables of all modes."""
 
+import re
 from dataclasses import replace
 
 from memrecall.text.leaks.formats import (
@@ -19,16 +20,18 @@ _CODE = r"(await )?(print\()?(await )?"
 _TOOL_CODE = r"```tool_(code|calls?)\s*\n\s*" + _CODE
 _REST = r"([^\"'“()（）]|\S)*"  # of the arguments
 _KEYWORDS = r"[(（]§\s*([A-Za-z_]+\s*(=|:\s*\Q)|(\*\*)?\{)" + _REST
-_VALUES = r"\(§\s*(\S|\[)" + _REST
+_VALUES = r"[(（]§\s*(\S|\[)" + _REST
 _NOTHING = r"\(§\s*"
 _FIRST_ARGUMENT = r"\(\s*(\S|\{|[a-z_]+\s*=)"
 _COMMAND = rf"({_FIRST_ARGUMENT}|[ \t]+(\{{|[a-z_]+\s*=))"
 # In `f(x=1) returns …` the call is the subject of a sentence: no predicate may follow it.
-_PREDICATES = ("返回", "会返", "用于", "表示", "可以", "能够")
-_FIRSTS = "".join(word[0] for word in _PREDICATES)
-_OTHERS = "|".join(f"{word[0]}[^{word[1]}]" for word in _PREDICATES)
-_END = rf"(\(|[)）]([ \t]*([^a-z \t:：—–{_FIRSTS}]|{_OTHERS}|\T\()|[a-z]))"
-_ENDS_LINE = r"(\(|\)[ \t]*(\n|[;,]?[ \t]*\T\())"
+_PREDICATES = "返回|会返|用于|表示|可以|能够"
+_FIRSTS = "".join(word[0] for word in _PREDICATES.split("|"))
+_OTHERS = "|".join(f"{word[0]}[^{word[1]}]" for word in _PREDICATES.split("|"))
+AFTER_SUBJECT = re.compile(rf"[ \t]{{0,9}}(?:[a-z:：—–→=|-]|{_PREDICATES}|([{_FIRSTS}]?\Z))")
+"""What follows a span with a call that is a sentence's subject, or may still follow (group 1)."""
+_END = rf"(\(|[)）]([ \t]*([^a-z \t:：—–|{_FIRSTS}]|{_OTHERS}|\T\()|[a-z]))"
+_ENDS_LINE = r"(\(|[)）][ \t]*(\n|[;,]?[ \t]*\T\())"
 _ENDS_ITEM = r"(\(|[)）]\s*([^\](a-z\s]|\][^(]))"  # `[f()](…)` is a link
 _ASSIGNMENT = (
     r"((let|const|var) )?(res|out|ans|data|mem|event|info|recall|found|history|context|ret|tool"
@@ -45,12 +48,13 @@ _VERB = (
 )
 _LEAD = rf"{_VERB}({_VERB}|the |name|api|code|[ \n_:：=/.\-\"'*>▷⟩】\])({{])*"
 _TAG = r"(name|code|python|api)\G{1,2}\s*"
-_OPENING = rf"([\[(（【「<＜*@]<?[\[({{>*! \-]*({_LEAD}|{_TAG})?|[🔧🛠⚙🔍→*]️?\s*{_LEAD})"
+_OPENING = rf"([\[(（【「《<＜*@]<?[\[({{>*! \-]*({_LEAD}|{_TAG})?|[🔧🛠⚙🔍→*]️?\s*{_LEAD})"
 _GLUE = (
-    r"([\s\"'*_)\]>）】」▷⟩,，:：=;；\-]|with|and|using|args?|arguments?|param(eter)?s?|inputs?|as"
+    r"([\s\"'*_)\]>）】」》▷⟩,，:：=;；\-]|with|and|using|args?|arguments?|param(eter)?s?|inputs?|as"
     r"|the|following|json|参数|输入|为|是|如下|传入)*"
 )
-_OBJECT = r"\{§\s*(\}|\Q[^\"'“”{}]*\Q\s*:|[a-z_]+\s*:)"
+# Not the declaration of a type: `{"query": string}`.
+_OBJECT = r"\{§\s*(\}|\Q[^\"'“”{}]*\Q\s*:\s*(\Q|[0-9{\[\-]|true|false|null?|none)|[a-z_]+\s*:)"
 _PAIR = r"([\s\"')\]>,，:：]|\s?\|)" + _GLUE + r"[a-z_]+(=[^\s=]|\s=\s*\Q)"
 _ARGUMENTS = (
     r"((Action|Tool|Function)[ _]?)?(Input|Arguments?|Args|Parameters|参数|输入|动作输入|行动输入)"
@@ -62,8 +66,7 @@ NAMED = (
         FormatRow("pythonic", start + r"\T(\.[a-z]+)?" + end, at, exact=True, may_exceed_limit=True)
         for start, end, at in (
             (r"\[\s*", _KEYWORDS + _ENDS_ITEM, _ANY),
-            (r"\[\s*", _VALUES + _ENDS_ITEM, _ANY),
-            (r"\[\s*", _NOTHING + _ENDS_ITEM, _ANY),
+            (r"\[\s*", rf"{_NOTHING}((\S|\[){_REST})?" + _ENDS_ITEM, _ANY),
             (r"(print\()?(default_api|functions)\.", _NOTHING + r"([)\[{a-z]|\S)", _WORD),
             (_CODE, _KEYWORDS + _END, _MARK),
             (_CODE, _VALUES + _ENDS_LINE, _MARK),
@@ -76,7 +79,7 @@ NAMED = (
     FormatRow("function_name", r"\T\T", _SENTENCE),
     FormatRow("bare_json", r"\T(:[0-9]+\s*)?\{§\s*(\Q|\})", _WORD),
     FormatRow("bare_json", r"function\T" + _JSON_FENCE, _WORD),
-    FormatRow("bare_json", r"(function )?\T" + _JSON_FENCE, _LINE),
+    FormatRow("bare_json", r"(function )?\T[*_]*" + _JSON_FENCE, _LINE),
     FormatRow("bare_json", r"\{\s*(name|tool|function|action|tool_name)\s*:\s*\Q\T\Q"),
     FormatRow("pythonic", r"[@/]\T" + _COMMAND, _WORD, lenient_position=_SENTENCE),
     FormatRow("mistral", r"\[(tool|function)[ _]?calls?[\]:]\s*((\[\s*)?\{|\T\s*[{\[(])"),
@@ -138,6 +141,7 @@ CODE_CALLS = (
 )
 """What strict mode looks for in Markdown code."""
 
+_WORDS = r"([^\n{}<>.。的]|[^\n{}<>.。 ]的|\n```[a-z]*\n)*"  # `f 的参数是 {…}` is about f
 _FENCE = r"(```|~~~)[a-z_\-]*[ \t]*\n\s*"
 STRICT_CALLS = (
     *DSML,
@@ -149,7 +153,7 @@ STRICT_CALLS = (
     FormatRow("pythonic", _FENCE + rf"({_ASSIGNMENT})?" + _CODE + r"\T\(", _LINE),
     FormatRow("yaml", _FENCE + r"(([a-z_]+:\s*(-\s*)?)+\Q?\T\Q?|\T:)\s*\n", _LINE),
     FormatRow("pythonic", r"([*_]+\T[*_]*|\T[*_]+)" + _FIRST_ARGUMENT, _WORD),
-    FormatRow("named", _LEAD + r"`?\T[`*]*([^\n{}<>.。]|\n```[a-z]*\n)*" + _OBJECT, _SENTENCE),
+    FormatRow("named", _LEAD + r"`?\T[`*]*" + _WORDS + _OBJECT, _SENTENCE),
     FormatRow("tool_tag", r"\L(tool|function|action|call)s\G\s*(\[\s*)?\Q?\T"),
     *(replace(row, pattern=_FENCE + row.pattern, start_position=_LINE) for row in CODE_CALLS),
 )
