@@ -132,7 +132,10 @@ async def _name_other_projects(
         return []
     text = state.conversation.request.text[:LONGEST_REQUEST]
     request = SearchRequest(text, limit=_MAX_OTHERS, until=state.end_time, now=state.now)
-    page = await state.library.search(replace(scope, all_projects=True), request)
+    try:
+        page = await state.library.search(replace(scope, all_projects=True), request)
+    except MemrecallError:  # A recall has a result all the same.
+        return []
     likely = [hit.key for hit in page.results if (hit.probability or 0) >= _LIKELY]
     names = dict.fromkeys(page.records[key].project for key in likely)
     return [name for name in names if name is not None and name != scope.project]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memrecall.agent.prompt_view import write_block
-from memrecall.errors import InvalidArgument, NotFound
+from memrecall.errors import InvalidArgument, NotFound, StorageError
 from memrecall.importers.projects import find_project
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
@@ -330,6 +330,17 @@ async def test_a_recall_names_other_projects_and_quotes_none(
         assert "noon" not in block
         assert (await memory.recall(ASKED, project=SHOP)).other_projects == []
         assert (await memory.recall(ASKED)).other_projects == []
+
+        search = library.search
+
+        async def fail_elsewhere(scope: Scope, *args: Any) -> Any:
+            if scope.all_projects:
+                raise StorageError("the disk failed")
+            return await search(scope, *args)
+
+        monkeypatch.setattr(library, "search", fail_elsewhere)
+        recalled = await memory.recall(ASKED, project=BLOG)
+        assert (recalled.stop_reason, recalled.other_projects) == ("handoff", [])
 
 
 def test_long_names_of_folders_are_shortened(tmp_path: Any) -> None:
