@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from time import monotonic
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from memrecall.errors import NotFound, StorageError
@@ -24,38 +23,32 @@ log = logging.getLogger("memrecall.server")
 
 Headers = Mapping[bytes, bytes]
 Address = tuple[str, int]
-Read = tuple[str, str, str, float]  # actor, user, kind and minute
 
 KEY_ACTOR = "key "  # before the id of the key, in the log of changes
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
 USER_HEADER = "X-Memrecall-User"  # which of a key's users; set by trusted code, never by a model
-_MOST_LOGGED = 10_000  # reads of the last minute that are known to be in the audit log
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
 @dataclass(slots=True)
-class AuditedReads:
-    """The users that a request reads with a key for several; changes have entries of their own."""
+class AdminReads:
+    """The users that an admin's request reads; changes leave entries of their own.
 
-    logged: set[Read]  # An application may have such a key: not every request waits for a write.
+    The key of a back end, which reads for its users, is no admin's: each read would be a write.
+    """
+
     users: set[str] = field(default_factory=set)
     changes: bool = False
 
     async def log(self, store: Store, actor: str, target: str) -> None:
-        """Write to the audit log of each user which kind of data was read, once a minute."""
+        """Write to the audit log of each user which kind of data was read."""
         for user in sorted(self.users) if not self.changes else ():
-            read = (actor, user, target, monotonic() // 60)
-            if read in self.logged:
-                continue
             try:
                 await store.audit(Scope(user)).add(AuditEntry("read", actor, target))
             except StorageError:  # such as a read-only database
                 fields = {"action": "read", "key": actor.removeprefix(KEY_ACTOR), "user": user}
                 log.info("audit", extra={"fields": {**fields, "target": target}})
-            if len(self.logged) >= _MOST_LOGGED:
-                self.logged.clear()
-            self.logged.add(read)
         self.users.clear()
 
 
@@ -70,14 +63,14 @@ class Principal:
     permissions: frozenset[Permission] = frozenset()
     named_user: str | None = None  # by a header: the only user of this request
     refusal: str = "this key is read-only"  # the answer to a write, if it is
-    reads: AuditedReads | None = field(default=None, compare=False)  # of a key for several users
+    reads: AdminReads | None = field(default=None, compare=False)  # of the key of an admin
 
     @classmethod
-    def from_key(cls, key: Key, logged: set[Read]) -> "Principal":
-        """Return the principal of a key; `logged` has the reads that were written lately."""
-        reads = AuditedReads(logged) if key.users is None or len(key.users) > 1 else None
+    def from_key(cls, key: Key) -> "Principal":
+        """Return the principal of a key."""
+        is_admin = key.users is None and Permission.OPERATOR in key.permissions
         fields = (key.key_id, key.users, key.agent_id, key.read_only, key.permissions)
-        return cls(*fields, reads=reads)
+        return cls(*fields, reads=AdminReads() if is_admin else None)
 
     @property
     def actor(self) -> str:
@@ -204,7 +197,6 @@ class Authenticator:
         self._read_only = read_only
         self._allow_keyless = allow_keyless
         self._origins = origins
-        self._logged_reads: set[Read] = set()
 
     async def authenticate(self, headers: Headers, client: Address | None) -> Principal:
         """Return the principal of an API request, or raise RequestError."""
@@ -249,7 +241,7 @@ class Authenticator:
         key = await self._keys.find_valid(key_id)
         if key is None:
             raise _unauthenticated("the key was revoked or has expired")
-        return self._restrict(Principal.from_key(key, self._logged_reads))
+        return self._restrict(Principal.from_key(key))
 
     def _restrict(self, principal: Principal) -> Principal:
         if not self._read_only:
@@ -267,7 +259,7 @@ class Authenticator:
         key = await self._keys.verify(secret.strip())
         if key is None:
             raise _unauthenticated("the key is unknown, revoked or expired")
-        return Principal.from_key(key, self._logged_reads)
+        return Principal.from_key(key)
 
     async def _authenticate_local(
         self, headers: Headers, client: Address | None, message: str

@@ -315,7 +315,7 @@ class AdmissionMiddleware:
 
 
 def _log_reads(scope: Scope, send: Send) -> Send:
-    """Return a function that answers a key for several users after its reads are in the log."""
+    """Return a function that answers an admin after the reads are in the audit log."""
     state = scope["state"]
     principal: Principal | None = state.get("principal")
     reads = principal.reads if principal is not None else None
