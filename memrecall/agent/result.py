@@ -234,9 +234,10 @@ class RecallResult(_FrozenModel):
         """
         if sure := [memory for memory in self.memories if memory.certainty is Certainty.SURE]:
             return sure
-        sessions: dict[str | None, list[RecalledMemory]] = {}
+        sessions: dict[str, list[RecalledMemory]] = {}
         for memory in self.memories:
-            sessions.setdefault(memory.session_id, []).append(memory)
+            if memory.session_id is not None:
+                sessions.setdefault(memory.session_id, []).append(memory)
         best = max(sessions.values(), key=joint_probability, default=[])
         is_sure = Certainty.from_probability(joint_probability(best)) is Certainty.SURE
         return best if is_sure else []

@@ -169,14 +169,14 @@ async def test_block_for_a_hook_has_only_what_is_sure(library: Library, scope: S
 async def test_items_of_one_session_are_sure_together(library: Library, scope: Scope) -> None:
     recalled = await recall_both(library, scope)
 
-    def share(session: str, *probabilities: float) -> list[str]:
+    def share(session: str | None, *probabilities: float) -> list[str]:
         memories = [
             memory.model_copy(
                 update={"certainty": POSSIBLE, "probability": probability, "session_id": session}
             )
             for memory, probability in zip(recalled.memories, probabilities, strict=True)
         ]
-        memories[0] = memories[0].model_copy(update={"session_id": "s"})
+        memories[0] = memories[0].model_copy(update={"session_id": session and "s"})
         result = recalled.model_copy(update={"memories": memories, "confidence": 0.4})
         sure = [memory.memory_key for memory in result.sure_memories()]
         block = write_relevant_block(result, 4_000, 0.5, only_sure=True)
@@ -186,6 +186,7 @@ async def test_items_of_one_session_are_sure_together(library: Library, scope: S
     assert share("s", 0.4, 0.35) == [memory.memory_key for memory in recalled.memories]
     assert share("s", 0.4, 0.25) == []
     assert share("t", 0.4, 0.35) == []
+    assert share(None, 0.4, 0.35) == []  # Memories without a session have nothing in common.
 
 
 async def test_results_of_the_autogen_memory_have_their_certainty(library: Library) -> None:
