@@ -1,6 +1,7 @@
 """Errors of opening a database: typed, one line, with the location, no password."""
 
 import asyncio
+import gc
 import sqlite3
 import stat
 from contextlib import closing
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.errors import InvalidArgument, MemrecallError, StorageUnreachable
+from memrecall.errors import InvalidArgument, MemrecallError, StorageError, StorageUnreachable
 from memrecall.store import Store
 
 from ..databases import PostgresqlServer
@@ -216,3 +217,29 @@ class TestServer:
             assert PASSWORD not in store.location
             assert "migrated" in store.location
             assert store.file is None
+
+
+class TestClosing:
+    async def test_work_in_progress_is_finished_and_no_more_begun(self, location: str) -> None:
+        store = await Store.open(location)
+        messages = store.timeline(ANN)
+        await messages.add([new_message("m1")])
+        reading, closing_began = asyncio.Event(), asyncio.Event()
+
+        async def read() -> list[object]:
+            async with store.database.read() as connection:
+                reading.set()
+                await closing_began.wait()
+                return list((await connection.exec_driver_sql("SELECT 1")).scalars())
+
+        reader = asyncio.create_task(read())
+        await reading.wait()
+        closer = asyncio.create_task(store.close())
+        await asyncio.sleep(0)  # closing has begun, and waits
+        closing_began.set()
+        assert await reader == [1]
+        await closer
+        gc.collect()  # warns of a connection that nobody closed, which fails the test
+        for work in (messages.page(), messages.add([new_message("m2")])):
+            with pytest.raises(StorageError, match=r"was closed"):
+                await work

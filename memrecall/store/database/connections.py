@@ -13,8 +13,14 @@ import asyncio
 import json
 import sqlite3
 from collections import namedtuple
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
@@ -34,7 +40,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import StorageBusy
+from memrecall.errors import StorageBusy, StorageError
 from memrecall.store.database.dialect import WAIT_HINT
 from memrecall.timing.deadlines import current_deadline
 
@@ -278,18 +284,52 @@ async def only_writer(lock: asyncio.Lock, location: str) -> AsyncIterator[None]:
         lock.release()
 
 
-@asynccontextmanager
-async def connect_in_time(
-    opening: AbstractAsyncContextManager[AsyncConnection], location: str, writes: bool = False
-) -> AsyncIterator[AsyncConnection]:
-    """Open a connection, for which a pool may have to be waited for.
+class ConnectionUse:
+    """The connections of a database that are in use: a pool closes only the others."""
 
-    Let the server end what a transaction waits for at the deadline of the request.
-    """
-    async with AsyncExitStack() as stack:
-        async with in_time(location):
-            connection = await stack.enter_async_context(opening)
-            if writes and (limit := current_deadline()) is not None:
-                milliseconds = str(max(1, int(limit.left * 1000)))  # 0 would mean no limit
-                await connection.execute(_LIMIT_STATEMENTS, {"milliseconds": milliseconds})
-        yield connection
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._number = 0
+        self._is_closed = False
+        self._ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def connect(
+        self, opening: AbstractAsyncContextManager[AsyncConnection], writes: bool = False
+    ) -> AsyncIterator[AsyncConnection]:
+        """Open a connection, for which a pool may have to be waited for.
+
+        Let the server end what a transaction waits for at the deadline of the request.
+        """
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._counted())
+            async with in_time(self._location):
+                connection = await stack.enter_async_context(opening)
+                if writes and (limit := current_deadline()) is not None:
+                    milliseconds = str(max(1, int(limit.left * 1000)))  # 0 would mean no limit
+                    await connection.execute(_LIMIT_STATEMENTS, {"milliseconds": milliseconds})
+            yield connection
+
+    def require_open(self) -> None:
+        """Raise StorageError after the end: SQLAlchemy would open connections nobody closes."""
+        if self._is_closed:
+            raise StorageError(f"{self._location} was closed", hint="Open it again")
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self.require_open()
+        self._number += 1
+        try:
+            yield
+        finally:
+            self._number -= 1
+            if not self._number:
+                self._ended.set()
+
+    async def end(self, seconds: float) -> None:
+        """Open no more connections, and wait up to that time for those in use."""
+        self._is_closed = True
+        self._ended.clear()
+        if self._number:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), seconds)

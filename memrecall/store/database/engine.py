@@ -24,9 +24,9 @@ from memrecall.errors import (
 )
 from memrecall.retries import DatabaseRetries, growing_pauses
 from memrecall.store.database.connections import (
+    ConnectionUse,
     Reads,
     ThreadConnection,
-    connect_in_time,
     only_writer,
     run_in_place,
 )
@@ -52,6 +52,7 @@ _Work = Callable[[AsyncConnection], Awaitable[_Result]]
 log = logging.getLogger(__name__)
 
 _READERS = 2  # threads of searches: with more, writes wait for a thread, a connection and the GIL
+_CLOSE_SECONDS = 5.0  # for work that is in progress when the database is closed
 _TRANSACTION_ID = select(func.txid_current())  # outlives the connection to the server
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
@@ -95,6 +96,7 @@ class Database:
         self._batchers: dict[Any, CallBatcher[Any, Any]] = {}
         without_password = url.difference_update_query(["password"]).render_as_string()
         self.location = str(self.file) if self.file else without_password
+        self._use = ConnectionUse(self.location)
 
     async def prepare(self) -> None:
         """Switch a SQLite file to write-ahead logging; PostgreSQL needs nothing."""
@@ -113,6 +115,7 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._use.end(_CLOSE_SECONDS)
         await self._engine.dispose()
         await self._writer.dispose()
         if self._direct is not None:
@@ -183,14 +186,14 @@ class Database:
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """Open a connection on which all statements see the same snapshot."""
         with self._typed_errors():
-            async with connect_in_time(self._engine.connect(), self.location) as connection:
+            async with self._use.connect(self._engine.connect()) as connection:
                 yield await connection.execution_options(**self.dialect.snapshot_options)
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """Open a connection on which every statement is a transaction of its own."""
         with self._typed_errors():
-            async with connect_in_time(self._engine.connect(), self.location) as connection:
+            async with self._use.connect(self._engine.connect()) as connection:
                 yield await connection.execution_options(**self.dialect.autocommit_options)
 
     async def inspect(self, work: Callable[[Connection], _Result]) -> _Result:
@@ -305,7 +308,7 @@ class Database:
         transaction_id: int | None = None
         try:
             with self._typed_errors():
-                async with connect_in_time(engine.begin(), self.location, True) as connection:
+                async with self._use.connect(engine.begin(), writes=True) as connection:
                     result = await work(connection)
                     transaction_id = await connection.scalar(_TRANSACTION_ID)
         except StorageUnreachable as error:
@@ -385,6 +388,7 @@ class Database:
         """Raise errors of the driver as errors of memrecall that name the database."""
         try:
             self.owner.require_current()
+            self._use.require_open()
             yield
         except self._driver_errors as error:
             typed = self.dialect.classify(error, self.location, is_distributed=self.is_distributed)
