@@ -7,10 +7,10 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 
 from memrecall.errors import InvalidArgument
-from memrecall.plugins import require_plugin
+from memrecall.plugins import find_plugin, require_plugin
 from memrecall.scope import Scope
 from memrecall.store import (
     Graph,
@@ -32,7 +32,6 @@ from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
 from memrecall.types import USER, MemoryRecord
 
-GRAPH_CHOICES = ("store", "ladybug:FOLDER")
 _SHORTEST_NAME = 2
 _LONGEST_QUERY = 400  # characters that are searched for names
 _LONGEST_NAME = 6  # words
@@ -329,17 +328,16 @@ def _end_of(relation: StoredRelation, memories: Sequence[MemoryRecord]) -> datet
     return None if None in ends else max(end for end in ends if end is not None)
 
 
-def make_graphs(spec: str, store: Store) -> GraphDB:
-    """Return the graph database that a setting names; "" and "store" mean the store's tables."""
-    name, _, argument = spec.partition(":")
-    if name in ("", "store"):
-        return StoreGraphs(store.database)
-    if name == "ladybug":
-        if not argument:
-            raise InvalidArgument("graph_db 'ladybug' needs a folder", hint="Write ladybug:FOLDER")
-        from memrecall.library.ladybug import LadybugGraphs
+def find_graphs(spec: str) -> Callable[[Store], GraphDB]:
+    """Return what makes the graph database that a setting names; "", "store": the store's tables.
 
-        return LadybugGraphs(Path(argument), store.facts.database_id)
-    make, rest = require_plugin("graph_dbs", spec, GRAPH_CHOICES)
-    graphs: GraphDB = make(rest, store)
-    return graphs
+    A wrong setting is refused here, before the store is opened and its schema upgraded.
+    """
+    name = spec.partition(":")[0]
+    if name in ("", "store"):
+        return lambda store: StoreGraphs(store.database)
+    if name == "ladybug" and find_plugin("graph_dbs", name) is None:
+        hint = "Export each user with the version before, unset graph_db, and import the exports"
+        raise InvalidArgument("the graph database 'ladybug' was removed", hint=hint)
+    make, argument = require_plugin("graph_dbs", spec, ("store",))
+    return partial(make, argument)

@@ -16,7 +16,7 @@ from memrecall.embedding.query_map import load_query_map
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.json_objects import check_metadata
 from memrecall.library.caches import Caches
-from memrecall.library.graph_evidence import TrackedChanges, make_graphs
+from memrecall.library.graph_evidence import TrackedChanges, find_graphs
 from memrecall.library.vectors import VectorWriter, make_vector_db
 from memrecall.progress import Progress, progress_bar
 from memrecall.scope import Permission, Scope
@@ -119,13 +119,14 @@ class Library:
             base_url=settings.embedder_base_url or settings.base_url or None,
             api_key=settings.api_key or None,
         )
+        make_graphs = find_graphs("" if graphs else settings.graph_db)
         store = await Store.open(
             settings.db,
             create=create,
             **settings.connection_options(),
         )
         try:
-            graphs = graphs or make_graphs(settings.graph_db, store)
+            graphs = graphs or make_graphs(store)
             vector_db = vector_db or await make_vector_db(settings.vector_db, store)
         except BaseException:
             await store.close()

@@ -1,6 +1,5 @@
-"""The graph databases: the store's tables on both engines, and Ladybug."""
+"""The graph databases: the store's tables on both engines, and one outside the store."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -10,47 +9,30 @@ from typing import Any
 import pytest
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.library.graph_evidence import make_graphs
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings
-from memrecall.store import Graph, GraphDB, NewRelation, Store
+from memrecall.store import Graph, GraphDB, NewRelation, Store, StoreGraphs
 from memrecall.store.graph_rows import WITHDRAWN
 
 from ..cases import check_each_async
 from ..databases import Databases
 from ..memory.word_extractor import WordExtractor
+from .documented_graphs import documented_graphs
 
 ANN, BEN = Scope("ann"), Scope("ben")
-RECIPES = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
-def documented_graphs() -> Any:
-    """Return the graph database that the documentation shows."""
-    code = RECIPES.read_text("utf-8").partition("```python\nfrom copy")[2].partition("```")[0]
-    namespace: dict[str, Any] = {}
-    exec(f"from copy{code}", namespace)  # noqa: S102 -- the documentation is ours
-    return namespace["DictGraphs"]()
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "ladybug", "documented"])
+@pytest.fixture(params=["sqlite", "postgresql", "documented"])
 def engine(request: pytest.FixtureRequest) -> str:
-    """The kinds of graph databases; the last two are used with a SQLite store."""
+    """The kinds of graph databases; the last is used with a SQLite store."""
     return str(request.param)
 
 
 @pytest.fixture
-def location(engine: str, databases: Databases) -> str:
-    """A new database for Ladybug, not a copy: its files are named after the database's id."""
-    return databases.fresh(migrated=engine == "postgresql")
-
-
-@pytest.fixture
-async def graphs(store: Store, engine: str, tmp_path: Path) -> AsyncIterator[GraphDB]:
-    spec = f"ladybug:{tmp_path / 'graphs'}" if engine == "ladybug" else ""
-    created = documented_graphs() if engine == "documented" else make_graphs(spec, store)
-    yield created
-    await created.close()
+def graphs(store: Store, engine: str) -> GraphDB:
+    created: GraphDB = documented_graphs()
+    return created if engine == "documented" else StoreGraphs(store.database)
 
 
 def to_triples(relations: list[tuple[str, str, Any]]) -> list[tuple[str, str, str]]:
@@ -257,15 +239,13 @@ class TestGraph:
 
 
 def files_with(word: str, folder: Path) -> list[Path]:
-    """Return the files of databases and graphs that contain a word."""
-    files = [path for path in folder.rglob("*") if path.suffix in (".db", ".lbug")]
-    return [path for path in files if word.encode() in path.read_bytes()]
+    """Return the databases that contain a word."""
+    return [path for path in folder.rglob("*.db") if word.encode() in path.read_bytes()]
 
 
-def make_memory(location: str, engine: str, folder: Path) -> AsyncMemory:
-    spec = f"ladybug:{folder / 'graphs'}" if engine == "ladybug" else ""
+def make_memory(location: str, engine: str) -> AsyncMemory:
     return AsyncMemory(
-        settings=Settings(db=location, embedder="hash", snapshots=False, graph_db=spec),
+        settings=Settings(db=location, embedder="hash", snapshots=False),
         extractor=WordExtractor(),
         graph_db=documented_graphs() if engine == "documented" else None,
     )
@@ -276,8 +256,8 @@ class TestMemoryWithGraph:
         self, databases: Databases, engine: str, tmp_path: Path
     ) -> None:
         canary = "zqcanaryzq"
-        first, second = (databases.fresh(migrated=engine == "postgresql") for _ in range(2))
-        async with make_memory(first, engine, tmp_path) as memory:
+        first, second = databases.fresh(), databases.fresh()
+        async with make_memory(first, engine) as memory:
             await memory.add(f"Ann works_at {canary} {canary} based_in Oslo", "ann", session_id="s")
             await memory.merge_entities(canary, f"{canary} Ltd", "ann")
             (path,) = (await memory.graph("Ann", "ann", to="Oslo"))["paths"]
@@ -286,7 +266,7 @@ class TestMemoryWithGraph:
             tables = [line.partition('"table": "')[2].partition('"')[0] for line in lines]
             assert {"entities", "aliases", "relations"} <= set(tables)
 
-            async with make_memory(second, engine, tmp_path) as other:
+            async with make_memory(second, engine) as other:
                 counts = await other.import_(lines, "ann")
                 assert (counts["entities"], counts["aliases"], counts["relations"]) == (3, 4, 2)
                 assert await other.graph("Ann", "ann", depth=2) == await memory.graph(
@@ -297,13 +277,13 @@ class TestMemoryWithGraph:
 
             await memory.erase("ann")
             assert (await memory.graph(user_id="ann"))["entities"] == []
-        if engine != "postgresql":  # only the other database's files
-            assert len(files_with(canary, tmp_path)) == (2 if engine == "ladybug" else 1)
+        if engine != "postgresql":  # only the other database
+            assert len(files_with(canary, tmp_path)) == 1
 
     async def test_erase_session_keeps_relations_of_other_sessions(
         self, location: str, engine: str, tmp_path: Path
     ) -> None:
-        async with make_memory(location, engine, tmp_path) as memory:
+        async with make_memory(location, engine) as memory:
             await memory.add("Ann works_at zqcanaryzq", "ann", session_id="s1")
             await memory.add("Ann lives_in Oslo", "ann", session_id="s2")
             library = (await memory._open()).library
@@ -318,7 +298,9 @@ class TestMemoryWithGraph:
 
 
 async def test_invalid_graph_db_setting_is_refused(tmp_path: Path) -> None:
-    for value in ("nowhere", "ladybug", "ladybug:"):
+    for value, message in {"nowhere": "no graph db", "ladybug:graphs": "was removed"}.items():
         settings = Settings(db=str(tmp_path / "a.db"), embedder="hash", graph_db=value)
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(InvalidArgument, match=message):
             await Library.open(settings)
+    # A file of version 0.2 is not upgraded: its graph must still be exported with that version.
+    assert not (tmp_path / "a.db").exists()

@@ -1,27 +1,26 @@
 """Components that an application passes as objects, without entry points or settings."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.library.ladybug import LadybugGraphs
 from memrecall.memory import AsyncMemory, Library
 from memrecall.testing import ScriptedClient
 
 from ..cases import check_each
 from ..library import sample_plugin
+from ..library.documented_graphs import documented_graphs
 from ..library.sample_plugin import SampleEmbedder, SampleVectors
 from .conftest import make_settings
 from .word_extractor import WordExtractor
 
 
 async def test_objects_replace_what_the_settings_name(
-    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memrecall.search.index.external.MAX_ROWS_IN_MEMORY", 1)
-    graphs = LadybugGraphs(tmp_path / "graphs", "sample")
+    graphs = documented_graphs()
     before = sample_plugin.calls["products"]
     async with AsyncMemory(
         settings=make_settings(location),
@@ -38,7 +37,7 @@ async def test_objects_replace_what_the_settings_name(
         assert (await (await memory._open()).library.stats())["embedding_model"] == "sample-4"
         assert "milk" in page["results"][0]["memory"]
         assert sample_plugin.calls["products"] > before
-        assert list((tmp_path / "graphs").iterdir())
+        assert graphs.users["ann"].tables["relations"]
         relations = (await memory.graph("Ann"))["relations"]
         assert [relation["destination"] for relation in relations] == ["Acme"]
 

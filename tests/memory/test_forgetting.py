@@ -13,6 +13,7 @@ from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
 from tests.counting import recorded_statements
 
+from ..library.documented_graphs import documented_graphs
 from ..store.samples import read_tables
 from .conftest import get_item, make_settings
 
@@ -354,13 +355,13 @@ async def test_each_place_is_in_the_documented_state(story: Story, column: str) 
 
 
 class TestNames:
-    @pytest.fixture(params=["tables", "ladybug"])
+    @pytest.fixture(params=["tables", "documented"])
     async def memory(
-        self, location: str, tmp_path: Path, request: pytest.FixtureRequest
+        self, location: str, request: pytest.FixtureRequest
     ) -> AsyncIterator[AsyncMemory]:
         """Memory with its graph in each kind of database."""
-        graph_db = f"ladybug:{tmp_path / 'graphs'}" if request.param == "ladybug" else ""
-        async with AsyncMemory(settings=make_settings(location, graph_db=graph_db)) as created:
+        graphs = documented_graphs() if request.param == "documented" else None
+        async with AsyncMemory(settings=make_settings(location), graph_db=graphs) as created:
             yield created
 
     async def test_hidden_name_finds_nobody_and_purge_removes_it(self, memory: AsyncMemory) -> None:

@@ -3,7 +3,6 @@
 import random
 from collections.abc import AsyncIterator, Sequence
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from memrecall.testing import ScriptedClient
 from tests.cases import check_each_async, read_rows
 
 from ..extraction.helpers import answer
+from ..library.documented_graphs import documented_graphs
 from .conftest import make_settings
 
 Said = tuple[str, str]  # the day of a message in 2026, and its text
@@ -27,17 +27,13 @@ PARTNERS: list[tuple[list[str], str, str]] = read_rows("changes", "partners")
 LEFT_HOMES: list[tuple[list[str], str, str]] = read_rows("changes", "left homes")
 
 
-@pytest.fixture(params=["tables", "ladybug"])
-async def memory(
-    location: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[AsyncMemory]:
+@pytest.fixture(params=["tables", "documented"])
+async def memory(location: str, request: pytest.FixtureRequest) -> AsyncIterator[AsyncMemory]:
     """Memory with the rules of the offline client and its graph in each kind of database."""
-    graph_db = ""
-    if request.param == "ladybug":
-        if location.startswith("postgresql"):
-            pytest.skip("a graph in Ladybug does not depend on the database")
-        graph_db = f"ladybug:{tmp_path / 'graphs'}"
-    async with AsyncMemory(settings=make_settings(location, graph_db=graph_db)) as created:
+    graphs = documented_graphs() if request.param == "documented" else None
+    if graphs and location.startswith("postgresql"):
+        pytest.skip("a graph outside the store does not depend on the database")
+    async with AsyncMemory(settings=make_settings(location), graph_db=graphs) as created:
         yield created
 
 
