@@ -47,6 +47,7 @@ _ALTERNATIVES = {
         " chat_recall_with_model chat_recalls chat_seconds log_contents reasoning"
     ),
     "Remove it: a search has only its own ranking": "reranker reranker_base_url",
+    "Remove it: spans are no longer exported, use the log and /metrics": "telemetry",
 }
 _REMOVED = {name: hint for hint, names in _ALTERNATIVES.items() for name in names.split()}
 
@@ -88,7 +89,6 @@ class Settings:
     sweep: str = ""  # a JSON object: hours between retention sweeps, and what they remove
     forget_messages: bool = False  # the tool `forget` may erase messages, permanently
     dashboard: bool = True  # the web dashboard at /, if the extra `dashboard` is installed
-    telemetry: bool = False  # export spans as configured by the OTEL_ variables
     chat: str = ""  # a JSON object: fields of `ChatOptions`
 
     def allowed_origins(self) -> frozenset[str]:

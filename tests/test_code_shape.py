@@ -19,7 +19,6 @@ HOMES = {
     "autogen_core": {"model", "agent.autogen", "testing"},
     "fastapi": {"server", "dashboard"},
     "nicegui": {"dashboard"},
-    "opentelemetry": {"telemetry"},
     "mcp": {"server.mcp"},
 }
 

@@ -46,6 +46,7 @@ INVALID_SETTINGS = (
     ({"MEMRECALL_EMBEDER": "hash"}, "Did you mean MEMRECALL_EMBEDDER?"),
     ({"MEMRECALL_RUNS_DIR": "/r"}, "the setting MEMRECALL_RUNS_DIR was removed. Set data_dir"),
     ({"MEMRECALL_RERANKER": "a"}, "was removed. Remove it: a search has only its own"),
+    ({"MEMRECALL_TELEMETRY": "1"}, "was removed. Remove it: spans are no longer exported"),
     ({"MEMRECALL_SWEEP_HOURS": "24"}, 'sweep = {"hours": 24'),
     ({"MEMRECALL_PAGE_MB": "8"}, "remove it"),
 )

@@ -33,7 +33,6 @@ from memrecall.errors import (
     StorageError,
 )
 from memrecall.model import protocol
-from memrecall.telemetry import trace_tool
 from memrecall.text.leaks import Leak, filter_leaks
 from memrecall.timing.deadlines import deadline, seconds_left
 from memrecall.types import Language
@@ -92,22 +91,13 @@ async def run_tool(
 ) -> ToolRun:
     """Run a call; nothing but a cancellation escapes."""
     name = normalize_tool_name(call.name)
-    # Any other name is text of the model, which must not become the name of a span.
-    with trace_tool(name if find_tool(name, Interface.RECALL) else "unknown", call.id) as span:
-        run = await _run(state, name, call.arguments, seconds)
-        if run.error is not None:
-            span.fail(run.error)
-        return run
-
-
-async def _run(state: RecallState, name: str, text: str, seconds: float) -> ToolRun:
     started = time.monotonic()
     state.calls += 1
     fields: dict[str, Any] = {}
     output: BaseModel
     try:
         tool = require_tool(name, Interface.RECALL, state.language)
-        arguments = parse_arguments(tool, text, lenient=True, language=state.language)
+        arguments = parse_arguments(tool, call.arguments, lenient=True, language=state.language)
         fields = _arguments_for_trace(arguments)
         if name == SEARCH:
             async with asyncio.timeout(seconds_left(_LOAD_SECONDS)):

@@ -37,7 +37,6 @@ from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules
 from memrecall.scope import Scope
 from memrecall.store import UserVersion
-from memrecall.telemetry import trace_recall
 from memrecall.text.language import language_of
 from memrecall.timing.deadlines import deadline
 from memrecall.types import Language, check_time_zone, parse_time
@@ -151,12 +150,9 @@ class Recaller:
         if stop is None and client is not None and isinstance(client, model.BaseClient):
             await client.load()  # before the recall's time begins
         run = RecallRun(self, state, Recorder(_join(self._observer, observer)))
-        with trace_recall():
-            outcome = (
-                RunOutcome(stop) if stop else await _run_until_cancelled(run, cancellation_token)
-            )
-            keep_days = self.options.keep_traces_days
-            return await build_result(run.context, outcome, run.windows, keep_days)
+        outcome = RunOutcome(stop) if stop else await _run_until_cancelled(run, cancellation_token)
+        keep_days = self.options.keep_traces_days
+        return await build_result(run.context, outcome, run.windows, keep_days)
 
     def _make_state(
         self,

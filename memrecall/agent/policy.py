@@ -9,9 +9,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from memrecall import model
 from memrecall.agent.prompt import Prompt, bound_answer
 from memrecall.agent.prompt_view import to_json, write_briefing, write_hint
 from memrecall.agent.state import (
@@ -34,7 +33,6 @@ from memrecall.model.failures import create_accepted, to_model_failure
 from memrecall.model.prompts import load_prompt
 from memrecall.model.protocol import message_texts
 from memrecall.model.structured import SOURCE, Structured, ask_json
-from memrecall.telemetry import trace_model
 from memrecall.text_length import estimate_tokens
 
 LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
@@ -204,13 +202,14 @@ class ModelPolicy:
         event = ModelEvent(purpose=purpose, tool_choice=choice, characters=characters)
         try:
             async with asyncio.timeout(max(self._budget.seconds_left - self._reserve, 0.0)):
-                reply = await self._call_client(
+                reply = await create_accepted(
+                    self._client,
                     [*prompt.messages, *hints],
-                    purpose,
                     tools=tools,
                     tool_choice=tool_choice,
                     json_output=json_output,
                 )
+            reply = _make_valid(reply)
             _add_usage(event, reply, prompt)
         except (CallerError, ModelFailed, TimeoutError) as error:
             problem = error.message if isinstance(error, ModelFailed) else str(error)
@@ -233,23 +232,6 @@ class ModelPolicy:
         )
         event.seconds = round(seconds, 4)
         self._recorder.add(event)
-
-    async def _call_client(
-        self, messages: Sequence[protocol.LLMMessage], purpose: str, **arguments: Any
-    ) -> protocol.CreateResult:
-        # The provider as OpenTelemetry names it.
-        is_server = isinstance(self._client, model.BaseClient)
-        provider = "openai" if is_server else type(self._client).__name__
-        with trace_model(self.name, provider, purpose) as span:
-            reply = _make_valid(await create_accepted(self._client, messages, **arguments))
-            span.set(
-                {
-                    "gen_ai.usage.input_tokens": reply.usage.prompt_tokens,
-                    "gen_ai.usage.output_tokens": reply.usage.completion_tokens,
-                    "gen_ai.response.finish_reasons": (reply.finish_reason,),
-                }
-            )
-            return reply
 
 
 def _add_usage(event: ModelEvent, reply: protocol.CreateResult, prompt: Prompt) -> None:

@@ -15,7 +15,7 @@ from typer import Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, requires_extra
-from memrecall.telemetry import log_to_stderr
+from memrecall.logs import log_to_stderr
 
 _SERVER_PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
 _DEMO_HOURS = 12  # that its key is valid, as long as a browser stays signed in
@@ -124,9 +124,6 @@ def serve_command(
         int | None,
         Option(min=1, help="Processes that answer requests (1).", show_default=False),
     ] = None,
-    telemetry: Annotated[
-        bool | None, Option("--telemetry", help="Export OpenTelemetry spans, configured by OTEL_*.")
-    ] = None,
     demo: Annotated[
         bool,
         Option("--demo", help="Serve sample chats from a temporary database, and open a browser."),
@@ -145,7 +142,7 @@ def serve_command(
             "--demo serves a temporary database in one process",
             hint="Drop --db, --read-only and --workers",
         )
-    arguments = {"host": host, "port": port or None, "workers": workers, "telemetry": telemetry}
+    arguments = {"host": host, "port": port or None, "workers": workers}
     settings = options.read_settings(db=shared.db, read_only=shared.read_only or None, **arguments)
     if port == 0:
         settings = replace(settings, port=0)

@@ -46,7 +46,6 @@ from memrecall.store import (
     require_enabled,
     seal_cursor,
 )
-from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query
 from memrecall.timing.batches import CallBatcher
 from memrecall.workers import in_process
@@ -108,14 +107,6 @@ class SearchEngine:
 
         `user` is the user's version if the caller has just read it and checked its status.
         """
-        with trace_search(request.mode, request.query, request.limit) as span:
-            page = await self._search(scope, request, user)
-            span.set({"memrecall.search.results": len(page.results)})
-            return page
-
-    async def _search(
-        self, scope: Scope, request: SearchRequest, user: UserVersion | None
-    ) -> SearchPage:
         query = None
         if request.syntax == "query":
             query = await in_process(len(request.query), parse_query, request.query)

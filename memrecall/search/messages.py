@@ -34,7 +34,6 @@ from memrecall.search.ranking.selection import (
 from memrecall.search.request import LexicalQuery, SemanticQuery
 from memrecall.search.results import ScoredMessage, ScoredPage
 from memrecall.store import MessageFilter, Reads, Store, UserVersion, open_cursor, seal_cursor
-from memrecall.telemetry import trace_search
 from memrecall.text.highlights import Highlighter
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.snippets import mark_passages
@@ -69,22 +68,14 @@ class MessageSearch:
 
     async def search_lexical(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         """Return a page of the messages for which a query is true, most relevant first."""
-        with trace_search("lexical", query.text, query.page_size) as span:
-            parsed = await in_process(len(query.text), parse_query, query.text)
-            find = partial(self._page, scope, query, parsed)
-            page = await self._find(scope, find, query=parsed)
-            span.set({"memrecall.search.results": len(page.items)})
-            return page
+        parsed = await in_process(len(query.text), parse_query, query.text)
+        return await self._find(scope, partial(self._page, scope, query, parsed), query=parsed)
 
     async def search_semantic(
         self, scope: Scope, query: SemanticQuery, vector: Floats
     ) -> ScoredPage:
         """Return the messages closest to a vector."""
-        with trace_search("semantic", query.text or "", query.top_k) as span:
-            find = partial(_closest, scope, query, vector)
-            page = await self._find(scope, find, vector)
-            span.set({"memrecall.search.results": len(page.items)})
-            return page
+        return await self._find(scope, partial(_closest, scope, query, vector), vector)
 
     async def _find(
         self, scope: Scope, find: _Find, vector: Floats | None = None, query: Query | None = None

@@ -28,7 +28,7 @@ from memrecall.errors import (
     StorageFull,
     explain_validation_problem,
 )
-from memrecall.telemetry import describe_exception
+from memrecall.logs import describe_exception
 from memrecall.timing.deadlines import current_request
 
 if TYPE_CHECKING:  # JSON-RPC over stdio uses this module without a web framework

@@ -19,7 +19,6 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from memrecall import __version__
 from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
@@ -34,7 +33,6 @@ from memrecall.server.supervisor import (
     supervise,
 )
 from memrecall.settings import Settings
-from memrecall.telemetry import export_spans
 from memrecall.workers import worker_processes
 
 log = logging.getLogger("memrecall.server")
@@ -262,13 +260,11 @@ async def serve(
         client = client_of(settings)
         if client is not None:
             stack.push_async_callback(client.close)
-        tracer = stack.enter_context(export_spans(__version__)) if settings.telemetry else None
         has_dashboard = info.dashboard is not None and role.has_dashboard
         app = create_app(
             library,
             allow_keyless=is_loopback(listener.getsockname()[0]),
             model_client=client,
-            tracer=tracer,
             dashboard=has_dashboard,
             stores_usage=info.dashboard is not None,
             sign_in=sign_in,

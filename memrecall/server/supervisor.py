@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from memrecall.errors import WorkerFailed
-from memrecall.telemetry import log_to_stderr
+from memrecall.logs import log_to_stderr
 
 log = logging.getLogger("memrecall.server")
 

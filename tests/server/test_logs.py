@@ -28,7 +28,7 @@ SECRET = "chocolate with sea salt"
 # What Python and the libraries of a server report by themselves.
 SCRIPT = f"""
 import asyncio, gc, logging, threading, warnings
-from memrecall.telemetry import log_to_stderr
+from memrecall.logs import log_to_stderr
 
 log_to_stderr()
 

@@ -5,10 +5,11 @@ import logging
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 
+from memrecall.logs import JsonLineFormatter
 from memrecall.memory import Library
 from memrecall.server.http.middleware import BodyLimits
-from memrecall.telemetry import JsonLineFormatter
 
 from .http_service import (
     OPERATOR,
@@ -105,6 +106,21 @@ async def test_logs_name_requests_without_their_content(
     assert recall["stop_reason"] == "handoff"
     assert by_route["POST", "/v1/users/{user_id}/messages", 200]["messages"] == 3
     assert by_route["GET", "/v1/users/{user_id}/messages", 401]["key"] is None
+
+
+async def test_framework_sends_no_spans_to_a_global_provider(
+    sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[str] = []
+
+    class Provider(trace.TracerProvider):
+        def get_tracer(self, *arguments: Any, **_: Any) -> trace.Tracer:
+            used.append(arguments[0])
+            return trace.NoOpTracer()
+
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", Provider())
+    await (await sqlite_service.client_with_key("ann")).get("/v1/users/ann/messages")
+    assert used == []
 
 
 @pytest.mark.concurrent

@@ -115,7 +115,6 @@ def create_app(
     allow_keyless: bool,
     model_client: Any = None,
     body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
-    tracer: Any = None,
     dashboard: bool = False,
     stores_usage: bool = False,
     sign_in: SignInCode | None = None,
@@ -123,9 +122,9 @@ def create_app(
     """Return the service over an opened library, which the caller closes.
 
     With `allow_keyless`, local callers need no key while the database has none: use it only for a
-    server that listens on the loopback address. Requests are recorded by an OpenTelemetry `tracer`.
-    With `dashboard` the service includes a web dashboard, which needs a running `run_dashboard`;
-    `sign_in` signs one browser in. `stores_usage` counts for the dashboard of another process.
+    server that listens on the loopback address. With `dashboard` the service includes a web
+    dashboard, which needs a running `run_dashboard`; `sign_in` signs one browser in. `stores_usage`
+    counts for the dashboard of another process.
     """
     settings = library.settings
     is_counting = (dashboard or stores_usage) and not settings.read_only
@@ -172,7 +171,6 @@ def create_app(
         body_limits.seconds,
         service.draining,
         service.closing,
-        tracer,
     )
     return Application(observed, service)
 

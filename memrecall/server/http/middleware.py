@@ -29,7 +29,6 @@ from memrecall.server.errors import (
 )
 from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, problem_response
 from memrecall.server.metrics import Metrics
-from memrecall.telemetry import ActiveSpan, trace_request, tracing
 from memrecall.timing.deadlines import RequestDeadline, bounded_by, run_within
 
 log = logging.getLogger("memrecall.server")
@@ -159,7 +158,7 @@ class ObservedRequest:
 
 @dataclass(slots=True)
 class RequestMiddleware:
-    """The outermost middleware: ids, error responses, metrics, logs and traces."""
+    """The outermost middleware: ids, error responses, metrics and logs."""
 
     app: ASGIApp
     metrics: Metrics
@@ -168,7 +167,6 @@ class RequestMiddleware:
     body_seconds: float
     draining: asyncio.Event  # set when the server is going to shut down
     closing: asyncio.Event  # set when it shuts down
-    tracer: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -178,27 +176,22 @@ class RequestMiddleware:
         observed = ObservedRequest(
             scope, receive, send, body_seconds=self.body_seconds, is_ending=self._is_ending
         )
-        with tracing(self.tracer), trace_request(scope["method"], scope["headers"]) as span:
-            if span.trace_id is not None:
-                observed.log_fields["trace_id"] = span.trace_id
-            try:
-                with bounded_by(RequestDeadline(math.inf)):  # It counts changes.
-                    await self._serve(observed, scope)
-            finally:
-                self._report(observed, span, scope)
+        try:
+            with bounded_by(RequestDeadline(math.inf)):  # It counts changes.
+                await self._serve(observed, scope)
+        finally:
+            self._report(observed, scope)
 
     def _is_ending(self) -> bool:
         """Return True if connections must close after their responses."""
         return self.draining.is_set() or self.closing.is_set()
 
-    def _report(self, observed: ObservedRequest, span: ActiveSpan, scope: Scope) -> None:
+    def _report(self, observed: ObservedRequest, scope: Scope) -> None:
         # The framework sets the route when it has matched the request; others were refused before.
         template = getattr(scope.get("route"), "path_format", None)
-        route = template or self.find_route(scope["path"])
-        method, status = scope["method"], observed.status
-        self.metrics.count_request(method, route or UNMATCHED, status, observed.seconds)
-        observed.write_log(route or UNMATCHED)
-        span.answer(method, route or "", status)
+        route = template or self.find_route(scope["path"]) or UNMATCHED
+        self.metrics.count_request(scope["method"], route, observed.status, observed.seconds)
+        observed.write_log(route)
 
     async def _serve(self, observed: ObservedRequest, scope: Scope) -> None:
         problem = None
