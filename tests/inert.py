@@ -5,12 +5,6 @@ from html.parser import HTMLParser
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'single' & co"
 TEXT_TAGS = {"div", "span", "strong", "em", "s", "details", "summary", "table", "tr", "th", "td"}
-SVG_TAGS = {"svg", "g", "line", "circle", "text", "title", "polyline", "rect"}
-SVG_ATTRIBUTES = {
-    "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "points", "width", "height",
-    "viewbox", "role", "aria-label", "text-anchor", "transform", "fill", "font-family", "font-size",
-    "stroke", "stroke-dasharray", "stroke-linejoin", "stroke-opacity", "stroke-width",
-}  # fmt: skip
 
 
 class HtmlChecker(HTMLParser):
@@ -44,10 +38,10 @@ class HtmlChecker(HTMLParser):
         self.text += data
 
 
-def assert_harmless(html: str, *, allow_svg: bool = False) -> HtmlChecker:
+def assert_harmless(html: str) -> HtmlChecker:
     """Check that the HTML has only inert tags and attributes, and loads nothing."""
     page = HtmlChecker(html)
-    assert page.tags <= TEXT_TAGS | (SVG_TAGS if allow_svg else set())
-    assert page.attributes <= {"style", "dir"} | (SVG_ATTRIBUTES if allow_svg else set())
+    assert page.tags <= TEXT_TAGS
+    assert page.attributes <= {"style", "dir"}
     assert not re.search(r"url\(|expression|import|position:", page.styles)
     return page

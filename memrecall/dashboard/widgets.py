@@ -11,7 +11,6 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from memrecall.dashboard.page import WORDS, Page, Redirect
 from memrecall.errors import MemrecallError, NotFound
-from memrecall.evaluation.charts import PALETTE
 from memrecall.server.errors import RequestError, problem_from_error
 
 MARK_START, MARK_END = "\ue000", "\ue001"  # private use characters, which texts do not contain
@@ -23,6 +22,8 @@ TEXT_COLOR = {
     ":color": "document.body.classList.contains('body--dark')"
     f" ? '{TEXT_COLORS['dark']}' : '{TEXT_COLORS['light']}'"
 }
+# Distinguishable with a colour vision deficiency, and on light and dark pages.
+PALETTE = ("#4477dd", "#cc7711", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
 _LINE = "rgba(128, 136, 150, .3)"
 
 
@@ -371,7 +372,7 @@ def xy_chart(
                 "left": 8,
                 "right": 16,
                 "top": 36 if has_legend or y_axis.get("name") else 12,
-                "bottom": 8,
+                "bottom": 32 if x_axis.get("name") else 8,
                 "containLabel": True,
             },
             "legend": {

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import memrecall.dashboard
-from memrecall.dashboard.widgets import TEXT_COLORS
-from memrecall.evaluation.charts import PALETTE
+from memrecall.dashboard.widgets import PALETTE, TEXT_COLORS
 from memrecall.memory import Library
 from tests.server.server_process import ServerProcess, run_server
 

@@ -8,6 +8,7 @@ from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.repair import draw_undo, go_with_notice, take_notice, take_value
 from memrecall.dashboard.widgets import (
+    PALETTE,
     TEXT_COLOR,
     TermField,
     button_link,
@@ -20,7 +21,6 @@ from memrecall.dashboard.widgets import (
     show_empty,
 )
 from memrecall.errors import NotFound
-from memrecall.evaluation.charts import PALETTE
 from memrecall.memory.graph import find_withdrawn
 from memrecall.store import StoredRelation
 from memrecall.text_length import truncate_text

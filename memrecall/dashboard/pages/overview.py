@@ -14,6 +14,7 @@ from memrecall.dashboard.page import Page
 from memrecall.dashboard.sample import load_sample
 from memrecall.dashboard.trace_view import stop_text
 from memrecall.dashboard.widgets import (
+    PALETTE,
     TIME_AXIS,
     axis,
     card,
@@ -31,7 +32,6 @@ from memrecall.dashboard.widgets import (
     xy_chart,
 )
 from memrecall.errors import NotFound
-from memrecall.evaluation.charts import PALETTE
 from memrecall.scope import Permission
 from memrecall.server.auth import Principal
 from memrecall.server.metrics import estimate_percentile, latency_label, recall_labels
