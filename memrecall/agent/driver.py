@@ -65,7 +65,6 @@ class RecallOptions:
     language: Language | None = None  # None: the language of the message
     grow_window: bool = True  # False: the agent sees the first window only
     expand_queries: bool = True  # add other forms of a query's words to each search
-    expand_with_model: bool = False  # ask the model for more words at each new query
     tool_seconds: float = TOOL_SECONDS
     largest_prompt: int = LARGEST_PROMPT
     keep_traces_days: int = TRACE_DAYS  # 0: traces are not stored
@@ -177,7 +176,6 @@ class Recaller:
             ),
             caches=self._caches,
             expand_queries=options.expand_queries,
-            expand_with_model=options.expand_with_model,
         )
 
 

@@ -116,7 +116,6 @@ class RecallState(ToolContext):
     time_zone: str | None = None  # for this recall alone; None: the user's
     keyword_model: KeywordModel | None = None  # None: keywords come from rules
     expand_queries: bool = True
-    expand_with_model: bool = False  # calls the model for each new query
     checks_keys: bool = True  # False outside of a recall, where no key has been seen
 
     shown: Sequence[ConversationMessage] = ()  # the messages of the window
@@ -228,10 +227,10 @@ class RecallState(ToolContext):
         """Record keys that were shown to the agent without being search results."""
         self.seen_keys.update(dict.fromkeys(keys))
 
-    def best_hits(self, count: int = 3) -> list[Hit]:
-        """Return the good hits, best first; the best of each search comes before others."""
+    def best_hits(self) -> list[Hit]:
+        """Return three good hits, best first; the best of each search comes before others."""
         good = {key: hit for key, hit in self.hits.items() if hit.score >= GOOD_SCORE}
         ranked = sorted(good, key=lambda key: (-good[key].score, key))
         firsts = [[key for key in search.keys if key in good][:1] for search in self.searches]
-        selected = list(dict.fromkeys([*chain(*firsts), *ranked]))[:count]
+        selected = list(dict.fromkeys([*chain(*firsts), *ranked]))[:3]
         return [good[key] for key in ranked if key in selected]

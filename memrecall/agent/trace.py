@@ -124,7 +124,6 @@ class TimelineStep:
     """
 
     kind: str  # model, tool, note or end
-    name: str
     start: float
     end: float
     event: TraceEvent
@@ -178,12 +177,12 @@ def _timeline_step(event: TraceEvent) -> TimelineStep | None:
     match event:
         case ModelEvent():
             start = max(event.at - event.seconds, 0.0)
-            return TimelineStep("model", event.purpose, start, event.at, event)
+            return TimelineStep("model", start, event.at, event)
         case CallEvent() | ResultEvent():
             is_running = isinstance(event, CallEvent)
-            return TimelineStep("tool", event.tool, event.at, event.at, event, is_running)
+            return TimelineStep("tool", event.at, event.at, event, is_running)
         case ThoughtEvent() | TextEvent() | SteerEvent() | FallbackEvent():
-            return TimelineStep("note", event.kind.value, event.at, event.at, event)
+            return TimelineStep("note", event.at, event.at, event)
         case StopEvent() | HandoffEvent():
-            return TimelineStep("end", event.kind.value, event.at, event.at, event)
+            return TimelineStep("end", event.at, event.at, event)
     return None

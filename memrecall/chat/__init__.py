@@ -12,7 +12,6 @@ from memrecall.chat.events import (
 )
 from memrecall.chat.group import GroupChat, NothingToAnswer, Posted
 from memrecall.chat.mentions import Member
-from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.single import SingleChat
 
@@ -31,5 +30,4 @@ __all__ = [
     "TextRetracted",
     "ToolCall",
     "ToolResult",
-    "offline_chat_client",
 ]

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from memrecall.extraction.model import ModelExtractor
     from memrecall.extraction.protocol import Extractor, Fact, KnownMemory, Utterance
     from memrecall.extraction.rules.extractor import RuleExtractor
-    from memrecall.extraction.signature import fold_person_name
 
 __all__ = [
     "Extractor",
@@ -20,14 +19,12 @@ __all__ = [
     "ModelExtractor",
     "RuleExtractor",
     "Utterance",
-    "fold_person_name",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         ".model": ("ModelExtractor",),
-        ".signature": ("fold_person_name",),
         ".protocol": ("Extractor", "Fact", "KnownMemory", "Utterance"),
         ".rules.extractor": ("RuleExtractor",),
     },

@@ -10,7 +10,6 @@ from memrecall.search.request import LexicalQuery, SearchRequest, SemanticQuery
 from memrecall.search.results import (
     DegradeReason,
     Hit,
-    ScoredMessage,
     ScoredPage,
     ScoreParts,
     SearchPage,
@@ -25,7 +24,6 @@ __all__ = [
     "LexicalQuery",
     "MessageSearch",
     "ScoreParts",
-    "ScoredMessage",
     "ScoredPage",
     "SearchEngine",
     "SearchPage",

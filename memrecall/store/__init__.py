@@ -27,7 +27,6 @@ from memrecall.store.memories.filters import check_filter_size, read_filter
 from memrecall.store.memories.history import EDITABLE_FIELDS, AuditEntry, Revision
 from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.removal import Removal
-from memrecall.store.messages.projects import ProjectSummary
 from memrecall.store.messages.records import ScopedMessage, WriteResult, WriteStatus
 from memrecall.store.messages.timeline import MessageFilter, Timeline
 from memrecall.store.owners import ErasureReport
@@ -82,7 +81,6 @@ __all__ = [
     "PendingText",
     "PlanOutcome",
     "PlanStep",
-    "ProjectSummary",
     "Reads",
     "Removal",
     "Revision",

@@ -428,34 +428,18 @@ class TestKeywords:
         assert {word["keyword"] for word in result["keywords"]} == {"database", "config"}
         assert "come from rules" in result["message"]
 
-    async def test_model_expands_queries_once_if_enabled(self, library: Library) -> None:
-        answer = say('{"keywords": [{"keyword": "trout", "weight": 1, "type": "entity"}]}')
-        recall = await run_recall(
-            library,
-            search("that fish place"),
-            answer,
-            search("that fish place", limit=6),  # the same words: kept for five minutes
-            hand_off("a3"),
-            expand_with_model=True,
-        )
-        assert tool_results(recall)[0]["output"]["search_query_expanded"] == "trout"
-        assert tool_results(recall)[1]["output"]["search_query_expanded"] == "trout"
-        assert recall.handoff.relevant_memory_keys == ["a3"]
-
     async def test_long_answers_of_the_model_are_cut(self, library: Library) -> None:
         word = {"keyword": "k" * 100_000, "weight": 1, "type": "t" * 100_000}
         answer = say(json.dumps({"keywords": [word] * 50, "expanded_query": "e" * 100_000}))
         recall = await run_recall(
             library,
             *(call("extract_search_keywords", query="fish", max_keywords=10), answer),
-            *(search("that fish place"), answer, hand_off()),
+            hand_off(),
             limits=Limits(tokens=10**9),
-            expand_with_model=True,
         )
-        keywords, found = (event["output"] for event in tool_results(recall)[:2])
+        keywords = tool_results(recall)[0]["output"]
         assert [len(item["keyword"]) for item in keywords["keywords"]] == [100] * 10
         assert len(keywords["expanded_query"]) == 500
-        assert len(found["search_query_expanded"]) < 1_000
         assert len(recall.model_dump_json()) < 20_000
 
     @pytest.mark.parametrize(

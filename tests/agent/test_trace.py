@@ -86,10 +86,9 @@ def test_calls_become_finished_steps() -> None:
         tools = [
             step for iteration in iterations for step in iteration.steps if step.kind == "tool"
         ]
-        assert [step.name for step in tools] == [
+        assert [step.event.tool for step in tools if isinstance(step.event, ResultEvent)] == [
             event.tool for event in events if isinstance(event, CallEvent)
         ]
-        assert all(isinstance(step.event, ResultEvent) for step in tools)
         assert not any(step.is_running for step in tools)
         assert len(iterations) == max(event.iteration for event in events)
         assert all(iteration.window for iteration in iterations)

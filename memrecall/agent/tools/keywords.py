@@ -60,18 +60,11 @@ def _extract_by_rules(
 
 async def expand_query(state: RecallState, query: str) -> tuple[str, ...]:
     """Return optional words for a search, cached for five minutes."""
-    model = state.keyword_model if state.expand_with_model else None
 
     async def expand() -> tuple[str, ...]:
-        reply = None if model is None else await model(ExtractKeywordsInput(query=query))
-        if reply is None or reply.value is None:
-            return expand_terms(query)
-        words = [item.keyword for item in reply.value.keywords]
-        unique = dict.fromkeys([*words, reply.value.expanded_query or ""])
-        return tuple(word for word in unique if word)
+        return expand_terms(query)
 
-    source = "rules" if model is None else "model"
-    return await state.caches.keywords.get((source, state.language, query), expand)
+    return await state.caches.keywords.get((state.language, query), expand)
 
 
 _TIME_WEIGHT = 0.6

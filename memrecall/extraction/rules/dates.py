@@ -61,11 +61,11 @@ def has_time(text: str, time: ReferenceTime) -> bool:
     return bool(_SHARED.search("time_ahead", text) or find_statement_times(text, time))
 
 
-def is_ahead(text: str, time: ReferenceTime, tense: Tense = "future") -> bool:
+def is_ahead(text: str, time: ReferenceTime) -> bool:
     """Return True if a text names a time to come."""
     if _SHARED.search("time_ahead", text):
         return True
-    return any(_is_to_come(span, time.now) for span in find_statement_times(text, time, tense))
+    return any(_is_to_come(span, time.now) for span in find_statement_times(text, time, "future"))
 
 
 def _is_to_come(span: TimeSpan, now: datetime) -> bool:

@@ -56,7 +56,6 @@ TIME_FIELDS = (
     "last_recalled_at",
 )
 _COLUMNS = {**TEXT_FIELDS, **{name: name for name in (*FLAG_FIELDS, *TIME_FIELDS)}}
-_SHARED_FIELDS = ("content", "speaker", "session_id", "agent_id", "project")
 # What a message has of the fields of a memory.
 _MESSAGE_FIELDS: dict[str, ColumnElement[Any]] = {
     **{
