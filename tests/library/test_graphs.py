@@ -266,7 +266,7 @@ class TestMemoryWithGraph:
             tables = [line.partition('"table": "')[2].partition('"')[0] for line in lines]
             assert {"entities", "aliases", "relations"} <= set(tables)
 
-            async with make_memory(second, engine) as other:
+            async with make_memory(second, "tables") as other:  # to which every graph can move
                 counts = await other.import_(lines, "ann")
                 assert (counts["entities"], counts["aliases"], counts["relations"]) == (3, 4, 2)
                 assert await other.graph("Ann", "ann", depth=2) == await memory.graph(
