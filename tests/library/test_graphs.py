@@ -297,6 +297,24 @@ class TestMemoryWithGraph:
         assert files_with("zqcanaryzq", tmp_path) == []
 
 
+async def test_erasures_remove_the_bytes_of_a_graph_outside_the_store(tmp_path: Path) -> None:
+    graphs, settings = documented_graphs(), Settings(db=str(tmp_path / "a.db"), embedder="hash")
+    compacted: list[str] = []
+
+    async def compact(user_id: str) -> None:
+        compacted.append(user_id)
+
+    graphs.compact = compact
+    async with AsyncMemory(settings=settings, graph_db=graphs, extractor=WordExtractor()) as memory:
+        await memory.add("Ann works_at Acme", "ann", session_id="s1")
+        (stored,) = (await memory.add("drink: tea.", "ann", session_id="s2"))["results"]
+        assert compacted == []
+        await memory.purge(stored["id"])
+        assert compacted == ["ann"]
+        await (await memory._open()).library.erase_session("ann", "s1")
+        assert compacted == ["ann", "ann"]
+
+
 async def test_invalid_graph_db_setting_is_refused(tmp_path: Path) -> None:
     for value, message in {"nowhere": "no graph db", "ladybug:graphs": "was removed"}.items():
         settings = Settings(db=str(tmp_path / "a.db"), embedder="hash", graph_db=value)
