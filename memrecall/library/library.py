@@ -17,7 +17,7 @@ from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.json_objects import check_metadata
 from memrecall.library.caches import Caches
 from memrecall.library.graph_evidence import TrackedChanges, find_graphs
-from memrecall.library.vectors import VectorWriter, make_vector_db
+from memrecall.library.vectors import VectorWriter, find_vector_db
 from memrecall.progress import Progress, progress_bar
 from memrecall.scope import Permission, Scope
 from memrecall.search import (
@@ -120,6 +120,7 @@ class Library:
             api_key=settings.api_key or None,
         )
         make_graphs = find_graphs("" if graphs else settings.graph_db)
+        make_vector_db = find_vector_db("" if vector_db else settings.vector_db)
         store = await Store.open(
             settings.db,
             create=create,
@@ -127,7 +128,7 @@ class Library:
         )
         try:
             graphs = graphs or make_graphs(store)
-            vector_db = vector_db or await make_vector_db(settings.vector_db, store)
+            vector_db = vector_db or make_vector_db(store)
         except BaseException:
             await store.close()
             raise

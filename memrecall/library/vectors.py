@@ -16,16 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 from memrecall.embedding import Embedder
 from memrecall.embedding.base import TEXT_CHARACTERS, Vectors
-from memrecall.errors import EmbedderFailed, MemrecallError, StorageError
-from memrecall.plugins import require_plugin
+from memrecall.errors import EmbedderFailed, InvalidArgument, MemrecallError, StorageError
+from memrecall.plugins import find_plugin, require_plugin
 from memrecall.progress import progress_bar
 from memrecall.search.index.external import VectorDB
 from memrecall.store import PendingText, Store
-from memrecall.store.pgvector import PgVectors
 from memrecall.store.vectors import KnowledgeVectors
 from memrecall.timing.deadlines import current_deadline, in_background, seconds_left
 
@@ -48,20 +48,15 @@ _RESUMED_USERS = 100
 _TOKEN = secrets.token_hex(8)
 
 
-VECTOR_CHOICES = ("memory", "pgvector")
-
-
-async def make_vector_db(spec: str, store: Store) -> VectorDB | None:
-    """Return the vector database that a setting names; None if vectors are in memory only."""
+def find_vector_db(spec: str) -> Callable[[Store], VectorDB | None]:
+    """Return what makes the vector database that a setting names; "", "memory": none."""
     if spec in ("", "memory"):
-        return None
-    if spec == "pgvector":
-        vectors = PgVectors(store.database)
-        await vectors.prepare()  # Reports a server without the extension now.
-        return vectors
-    make, rest = require_plugin("vector_dbs", spec, VECTOR_CHOICES)
-    vector_db: VectorDB = make(rest, store)
-    return vector_db
+        return lambda _: None
+    if spec == "pgvector" and find_plugin("vector_dbs", spec) is None:
+        hint = "Unset vector_db, and drop the tables far_vectors and far_marks"
+        raise InvalidArgument("the vector database 'pgvector' was removed", hint=hint)
+    make, argument = require_plugin("vector_dbs", spec, ("memory",))
+    return partial(make, argument)
 
 
 @dataclass(frozen=True, slots=True)

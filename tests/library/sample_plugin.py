@@ -69,6 +69,10 @@ class SampleVectors:
         self._rows: dict[str, dict[tuple[str, str], tuple[int, Any]]] = {}
         self._marks: dict[str, tuple[str, int, int]] = {}
 
+    def count(self) -> int:
+        """Return the number of vectors."""
+        return sum(map(len, self._rows.values()))
+
     async def progress(self, user_id: str, history: str) -> tuple[int, int]:
         copied, version, dimensions = self._marks.get(user_id, ("", 0, 0))
         return (version, dimensions) if copied == history else (0, 0)
