@@ -6,6 +6,7 @@ The varying parts of a prompt are written here; they follow the static prompt.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ from memrecall.budget import Budget, Limit
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
 from memrecall.model.structured import SOURCE
+from memrecall.search.ranking.lexical import index_tokens
+from memrecall.text.language import STOP_WORDS
 from memrecall.text.snippets import find_center
 from memrecall.text_length import single_line, truncate_around, truncate_text
 from memrecall.types import Language, format_time
@@ -39,6 +42,8 @@ _MIN_MEMORY_LINE = 250  # including its key and time
 _MAX_PROSE = 300
 _MAX_NAME = 60
 _MAX_TIMES = 4
+_LONG_REQUEST, _SAME = 12, 0.8  # terms, and the share of them that nearly equal texts have
+_HAS_DIGIT = re.compile(r"\d").search
 # A line can contain neither a block marker nor a line break: both are escaped as in JSON.
 _ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>\x7f\x85\u2028\u2029"}
 
@@ -156,7 +161,7 @@ def write_block(
         nothing = [] if result.withheld else [say(language, "block_nothing")]
         failure = _flatten(handoff.search_summary, characters // 2)
         return wrap_block([*(nothing if handoff.success else [failure]), *ending])
-    summary = _json_line({"summary": handoff.search_summary}, "summary", characters // 4)
+    summary = json_line({"summary": handoff.search_summary}, "summary", characters // 4)
     return write_evidence(result, characters, place=place, before=[summary], after=ending)
 
 
@@ -177,15 +182,23 @@ def write_evidence(
 
 
 def write_relevant_block(
-    result: RecallResult, characters: int, min_confidence: float, *, only_sure: bool
+    result: RecallResult,
+    characters: int,
+    min_confidence: float = 0.0,
+    *,
+    only_sure: bool,
+    request: str = "",
 ) -> str:
     """Return the block of a result that is worth showing unasked; "" if it is not.
 
-    Where a client puts it, before or after the message, is not known.
+    Where a client puts it, before or after the message, is not known. What only repeats the
+    `request`, which was made before, is no evidence for it.
     """
-    memories, confidence = result.memories, result.confidence
+    asked = frozenset(index_tokens(request))
+    new = [memory for memory in result.memories if not _is_repetition(memory.content, asked)]
+    memories, confidence = new, result.confidence
     if only_sure:
-        memories = result.sure_memories()
+        memories = result.model_copy(update={"memories": new}).sure_memories()
         if result.certainty is not Certainty.SURE:
             confidence = joint_probability(memories)
     if not memories or confidence < min_confidence:
@@ -195,6 +208,14 @@ def write_relevant_block(
     # Without the summary, which may quote what is left out.
     relevant = result.model_copy(update={"memories": memories})
     return write_evidence(relevant, characters, place="apart")
+
+
+def _is_repetition(content: str, asked: frozenset[str]) -> bool:
+    """Return whether a text says nothing that was not asked, or hardly anything if it is long."""
+    words = frozenset(index_tokens(content)) if asked else frozenset()
+    new = words - asked - STOP_WORDS
+    is_similar = len(words) >= _LONG_REQUEST and len(words & asked) >= _SAME * len(words | asked)
+    return bool(words) and not (new if not is_similar else any(map(_HAS_DIGIT, new)))
 
 
 def write_failure(problem: str, language: Language) -> str:
@@ -225,7 +246,7 @@ def _memory_lines(result: RecallResult, free: int, language: Language) -> list[s
     for number, memory in enumerate(result.memories):
         share = min(max(free // (count - number), _MIN_MEMORY_LINE), free) - 1
         words = result.words_about(memory.memory_key)
-        line = _json_line(_memory_fields(memory, language), "content", share, words)
+        line = json_line(_memory_fields(memory, language), "content", share, words)
         if len(line) > share:
             return [*lines, say(language, "block_cut", count=count - number)]
         lines.append(line)
@@ -233,7 +254,7 @@ def _memory_lines(result: RecallResult, free: int, language: Language) -> list[s
     return lines
 
 
-def _json_line(fields: dict[str, object], name: str, size: int, words: Sequence[str] = ()) -> str:
+def json_line(fields: dict[str, object], name: str, size: int, words: Sequence[str] = ()) -> str:
     """Return one line of JSON; if it is too long, one field is cut to the part about the words."""
     text = str(fields[name])
     line = to_json(fields).translate(_ESCAPES)

@@ -10,6 +10,7 @@ from typer import Option
 from memrecall import __version__
 from memrecall.cli import (
     chat,
+    connect,
     evaluation,
     hooks,
     maintenance,
@@ -47,6 +48,8 @@ _COMMANDS: dict[str, dict[str, Any]] = {
         "serve": serve.serve_command,
         "rpc": serve.rpc_command,
         "mcp": serve.mcp,
+        "connect": connect.connect,
+        "disconnect": connect.disconnect,
         "hook": hooks.hook,
         "hooks": hooks.hook_commands,
     },

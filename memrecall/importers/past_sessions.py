@@ -14,9 +14,10 @@ from memrecall.errors import InvalidArgument
 from memrecall.importers.formats import coding_assistants
 from memrecall.importers.plan import ImportPlan, make_plan
 from memrecall.importers.projects import find_project
-from memrecall.importers.records import FileFormat, ReadOptions
+from memrecall.importers.records import FileFormat, ReadOptions, Record
 from memrecall.importers.source import Source, SourceFile, file_opener
 from memrecall.importers.transcripts import SUBAGENTS
+from memrecall.types import NewMessage
 
 
 class _Folder(NamedTuple):
@@ -45,6 +46,7 @@ _FOLDERS = {
         ("tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/logs.json"),
     ),
 }
+_NAMED = 8  # characters of a session's id in the names of all clients
 CLIENTS_WITH_SESSIONS = tuple(_FOLDERS)  # Cursor and OpenCode keep theirs in databases
 
 
@@ -66,6 +68,22 @@ def plan_past_sessions(
     only = find_project(project) if project and os.path.isdir(project) else project
     options = ReadOptions(user, agent=agent, since=since, project=only)
     return make_plan(source, options, files=files)
+
+
+def read_session(client: str, session_id: str) -> list[NewMessage]:
+    """Return the messages of one session, whose file a client names after its id."""
+    if client not in _FOLDERS:
+        return []
+    source = Source("the transcript folder")
+    return [
+        item.item
+        for file, file_format in _find_files(client, source, None)
+        if session_id[:_NAMED] in file.name
+        for item in file_format.read(file, ReadOptions())
+        if isinstance(item, Record)
+        and isinstance(item.item, NewMessage)
+        and item.session_id == session_id
+    ]
 
 
 def _find_files(

@@ -32,7 +32,7 @@ _TOKENS = re.compile(r"^\*\*/|/\*\*/|/\*\*$|\*\*|\*|\?|\[!?\]?[^\]/]*\]|\\.|.", 
 def find_project(folder: str) -> str:
     """Return the normalised remote of a folder's repository, else the repository or the folder."""
     root = find_root(folder)
-    return _shorten(_read_remote(_git_folder(root)) or root)
+    return _shorten(_read_remote(_read_shared_folder(find_git_folder(root))) or root)
 
 
 def find_root(folder: str) -> str:
@@ -72,13 +72,16 @@ def _find_repository(folder: str) -> str | None:
     return next(tops, None)
 
 
-def _git_folder(top: str) -> str:
-    """Return the folder with the configuration, which the worktrees of a repository share."""
+def find_git_folder(top: str) -> str:
+    """Return the folder of git that belongs to a repository, worktree or submodule."""
     git = os.path.join(top, ".git")
     if os.path.isdir(git):
         return git
-    pointer = _read(git).removeprefix("gitdir:").strip()  # a worktree or a submodule
-    git = os.path.join(top, pointer)
+    return os.path.join(top, _read(git).removeprefix("gitdir:").strip())
+
+
+def _read_shared_folder(git: str) -> str:
+    """Return the folder with the configuration, which the worktrees of a repository share."""
     return os.path.normpath(os.path.join(git, _read(os.path.join(git, "commondir")).strip()))
 
 

@@ -7,7 +7,8 @@ machine, so a request from another address, through a proxy or from a web page i
 import ipaddress
 import logging
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -24,6 +25,7 @@ log = logging.getLogger("memrecall.server")
 Headers = Mapping[bytes, bytes]
 Address = tuple[str, int]
 
+IDLE_SECONDS = 600.0  # after which a private service ends
 KEY_ACTOR = "key "  # before the id of the key, in the log of changes
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
@@ -173,6 +175,22 @@ class SignInCode:
         return secrets.compare_digest(self.code.encode(), text.encode())
 
 
+class PrivateAccess:
+    """Access to a service of one user's own programs: by one key, until none of them asks."""
+
+    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.key = key
+        self._clock = clock
+        self._requests, self._asked_at = 0, clock()
+
+    def is_idle(self, requests: int) -> bool:
+        """Return whether there are as many requests as some minutes ago."""
+        now = self._clock()
+        if requests != self._requests:
+            self._requests, self._asked_at = requests, now
+        return now - self._asked_at >= IDLE_SECONDS
+
+
 LOCAL_PRINCIPAL = Principal(LOCAL, None, permissions=frozenset({Permission.OPERATOR}))
 
 
@@ -191,7 +209,9 @@ class Authenticator:
         allow_keyless: bool,
         origins: frozenset[str],
         read_only: bool = False,
+        private_key: str = "",
     ) -> None:
+        self._private_key = private_key
         self._keys = keys
         self._limiter = limiter
         self._read_only = read_only
@@ -256,6 +276,10 @@ class Authenticator:
         scheme, _, secret = authorization.partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
             raise _unauthenticated("the header must be: Authorization: Bearer KEY")
+        if self._private_key:
+            if not secrets.compare_digest(self._private_key.encode(), secret.strip().encode()):
+                raise _unauthenticated("this service has another key")
+            return Principal(LOCAL, None)
         key = await self._keys.verify(secret.strip())
         if key is None:
             raise _unauthenticated("the key is unknown, revoked or expired")
@@ -264,7 +288,7 @@ class Authenticator:
     async def _authenticate_local(
         self, headers: Headers, client: Address | None, message: str
     ) -> Principal:
-        if not self._allow_keyless or await self._keys.exist():
+        if self._private_key or not self._allow_keyless or await self._keys.exist():
             raise _unauthenticated(message)
         self._require_local(headers, client)
         return LOCAL_PRINCIPAL

@@ -23,7 +23,7 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
-from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
+from memrecall.server.auth import PrivateAccess, SignInCode, find_sample_user, is_loopback
 from memrecall.server.http.app import Application, build_routes, create_app
 from memrecall.server.http.context import Service, preload
 from memrecall.server.supervisor import (
@@ -128,8 +128,10 @@ class _Server(uvicorn.Server):
         service: Service,
         on_start: Callable[[], None],
         on_stop: Callable[[float], None],
+        private: PrivateAccess | None = None,
     ) -> None:
         super().__init__(config)
+        self._private = private
         self._service = service
         self._on_start = on_start
         self._on_stop = on_stop
@@ -142,6 +144,8 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_PER_SECOND == 0:
             self._service.measure()
+            if self._private is not None:
+                self.should_exit |= self._private.is_idle(self._service.requests)
         return await super().on_tick(counter) and time.monotonic() >= self._drained_at
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -170,12 +174,12 @@ class _Server(uvicorn.Server):
 def run_server(settings: Settings, announce: Announce, sign_in: SignInCode | None = None) -> None:
     """Serve until a signal; call `announce` when requests are accepted. `sign_in` signs in once."""
     if settings.workers == 1:
-        _run_in_event_loop(serve(settings, announce, sign_in=sign_in, on_stop=end_process_in))
+        run_in_event_loop(serve(settings, announce, sign_in=sign_in, on_stop=end_process_in))
     else:
         _run_workers(settings, announce)
 
 
-def _run_in_event_loop(work: Coroutine[Any, Any, None]) -> None:
+def run_in_event_loop(work: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine in a new event loop: uvloop's, where it is installed."""
     make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):  # Windows has none.
@@ -215,9 +219,7 @@ def serve_worker(
     listener: socket.socket, on_start: Callable[[], None], settings: Settings, role: ProcessRole
 ) -> None:
     """Serve in one of several processes."""
-    _run_in_event_loop(
-        serve(settings, lambda _: on_start(), listener, role, on_stop=end_process_in)
-    )
+    run_in_event_loop(serve(settings, lambda _: on_start(), listener, role, on_stop=end_process_in))
 
 
 def _divide_limits(settings: Settings) -> Settings:
@@ -244,11 +246,13 @@ async def serve(
     role: ProcessRole = ProcessRole(),  # noqa: B008 -- frozen
     sign_in: SignInCode | None = None,
     on_stop: Callable[[float], None] = lambda _: None,
+    private: PrivateAccess | None = None,
 ) -> None:
     """Serve within a running event loop; see `run_server`.
 
     One of several processes gets the socket that it shares with the others. A signal calls
-    `on_stop` with the seconds after which nothing may run any more.
+    `on_stop` with the seconds after which nothing may run any more. With `private` access, no other
+    key is accepted, and the server ends when it is idle.
     """
     sys.setswitchinterval(0.001)  # With busy threads, 5 ms tripled the time of requests.
     _raise_file_limit()
@@ -268,6 +272,7 @@ async def serve(
             dashboard=has_dashboard,
             stores_usage=info.dashboard is not None,
             sign_in=sign_in,
+            private_key=private.key if private else "",
         )
         stack.push_async_callback(app.close)
         config = server_config(app, websockets=has_dashboard)
@@ -281,9 +286,9 @@ async def serve(
             running = app.service.counters.running(with_levels=role.is_first)
             await stack.enter_async_context(running)
         await stack.enter_async_context(_dashboard_running(has_dashboard))
-        app.service.loading = asyncio.create_task(preload(library.embedder, build_routes))
+        app.service.loading = asyncio.create_task(preload(library, build_routes))
         stack.callback(app.service.loading.cancel)
-        server = _Server(config, app.service, lambda: announce(info), on_stop)
+        server = _Server(config, app.service, lambda: announce(info), on_stop, private)
         await server.serve(sockets=[listener])
 
 

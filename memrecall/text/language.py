@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from memrecall.text.tokens import stem
@@ -22,6 +22,12 @@ def read_phrases(file: Path) -> dict[str, tuple[str, str]]:
         for section in sections.values()
         for name, (english, chinese) in section.items()
     }
+
+
+def language_of_most(texts: Iterable[str]) -> Language:
+    """Return the language of most texts, English on a tie."""
+    is_chinese = [language_of(text) == "zh" for text in texts]
+    return "zh" if sum(is_chinese) * 2 > len(is_chinese) else "en"
 
 
 def fill_phrase(

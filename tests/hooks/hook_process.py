@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from memrecall.integrations.hooks import client
 from memrecall.integrations.hooks.bindings import Binding, read_binding, write_binding
-from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.outbox import Outbox
 from tests.server.server_process import command_line, make_environment
 
@@ -24,13 +23,20 @@ class Hook(NamedTuple):
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """The lines of the log."""
+        """The problems in the log."""
+        return [line for line in self.lines if "problem" in line]
+
+    @property
+    def receipts(self) -> list[dict[str, Any]]:
+        """The receipts in the log."""
+        return [line for line in self.lines if "milliseconds" in line]
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines of the log."""
         file = self.path.with_name("hooks.log")
-        return (
-            [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-            if file.exists()
-            else []
-        )
+        text = file.read_text("utf-8") if file.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
 
     @property
     def pending(self) -> list[str]:
@@ -52,8 +58,6 @@ class Hook(NamedTuple):
     ) -> str:
         data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         arguments = [event, "--config", str(self.path)]
-        if CLIENTS[read_binding(str(self.path)).client].payload_in_arguments:
-            arguments.append(data.decode())
         process = await asyncio.create_subprocess_exec(
             *program,
             *arguments,

@@ -6,6 +6,9 @@ SESSION = "0b8e7a52-4c1f-4d8e-9a3b-2f6d1c7e5a90"
 FOLDER = "/home/ann/project"
 
 
+_MANUAL = {"trigger": "manual"}
+
+
 class Sample(NamedTuple):
     """A documented payload, and the messages in it."""
 
@@ -14,6 +17,10 @@ class Sample(NamedTuple):
     payload: dict[str, Any]
     messages: list[tuple[str, str]]
     recalls: bool = False
+
+    @property
+    def briefs(self) -> bool:
+        return self.event.lower() == "sessionstart"
 
 
 def samples(prompt: str, answer: str, folder: str = FOLDER) -> list[Sample]:
@@ -47,14 +54,6 @@ def samples(prompt: str, answer: str, folder: str = FOLDER) -> list[Sample]:
         "cwd": folder,
         "timestamp": "2026-10-14T09:30:00.000Z",
     }
-    notification = {
-        "type": "agent-turn-complete",
-        "thread-id": SESSION,
-        "turn-id": "12345",
-        "cwd": folder,
-        "input-messages": [prompt],
-        "last-assistant-message": answer,
-    }
     user, assistant = [("user", prompt)], [("assistant", answer)]
     stop = {"stop_hook_active": False, "last_assistant_message": answer}
     rows: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
@@ -62,7 +61,6 @@ def samples(prompt: str, answer: str, folder: str = FOLDER) -> list[Sample]:
         ("claude-code", "Stop", {**claude, **stop}, assistant),
         ("codex", "UserPromptSubmit", {**codex, "prompt": prompt}, user),
         ("codex", "Stop", {**codex, **stop}, assistant),
-        ("codex-notify", "agent-turn-complete", notification, user + assistant),
         ("cursor", "beforeSubmitPrompt", {**cursor, "prompt": prompt, "attachments": []}, user),
         ("cursor", "afterAgentResponse", {**cursor, "text": answer}, assistant),
         ("gemini", "BeforeAgent", {**gemini, "prompt": prompt}, user),
@@ -72,6 +70,14 @@ def samples(prompt: str, answer: str, folder: str = FOLDER) -> list[Sample]:
             {**gemini, "prompt": prompt, "prompt_response": answer, "stop_hook_active": False},
             assistant,
         ),
+        ("claude-code", "SessionStart", {**claude, "source": "startup", "model": "opus"}, []),
+        ("claude-code", "PreCompact", {**claude, **_MANUAL, "custom_instructions": ""}, []),
+        ("codex", "SessionStart", {**codex, "source": "resume"}, []),
+        ("codex", "PreCompact", {**codex, **_MANUAL}, []),
+        ("cursor", "sessionStart", {**cursor, "is_background_agent": False}, []),
+        ("cursor", "preCompact", {**cursor, **_MANUAL, "context_usage_percent": 85}, []),
+        ("gemini", "SessionStart", {**gemini, "source": "startup"}, []),
+        ("gemini", "PreCompress", {**gemini, **_MANUAL}, []),
     ]
     return [
         Sample(client, event, {"hook_event_name": event, **payload}, messages, messages == user)

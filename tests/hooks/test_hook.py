@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import os
 import socket
 import sys
 import time
@@ -16,14 +15,12 @@ import httpx
 import pytest
 
 from memrecall.agent import result as agent_result
-from memrecall.integrations.hooks import client, database
+from memrecall.integrations.hooks import client
 from memrecall.integrations.hooks import hook as hook_module
 from memrecall.integrations.hooks.bindings import read_binding
 from memrecall.integrations.hooks.client import MAX_INPUT
 from memrecall.integrations.hooks.client import main as run_hook
-from memrecall.integrations.hooks.clients import CLIENTS
-from memrecall.integrations.hooks.events import CapturedMessage, parse_payload, read_event
-from memrecall.integrations.hooks.outbox import Outbox
+from memrecall.integrations.hooks.events import read_event
 from memrecall.memory import Importer, Library
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter
@@ -34,7 +31,6 @@ from tests.hooks.hook_process import Hook, bind
 from tests.hooks.payloads import SESSION, Sample, samples
 from tests.server.http_service import HttpService, serve_on_socket
 from tests.server.server_process import command_line, make_environment
-from tests.waiting import wait_until
 
 PROMPT = "What is my dog called?"
 ANSWER = "The build is green."
@@ -58,12 +54,6 @@ def populate() -> Populate:
 async def service(sqlite_library: Library) -> AsyncIterator[HttpService]:
     async with serve_on_socket(sqlite_library) as running:
         yield running
-
-
-@pytest.fixture
-def is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make whatever is recalled sure, for tests of something else than the ranking."""
-    monkeypatch.setattr(agent_result, "_SURE", 0.1)
 
 
 async def stored(library: Library, user: str = "ann") -> list[Message]:
@@ -146,9 +136,7 @@ async def test_chinese_prompt_gets_chinese_block_within_its_size(
     fact = NewMessage(role=Role.USER, content=text, ts=YESTERDAY)
     await service.library.add_messages(Scope("ann", session_id="earlier"), [fact])
     await service.library.vectors.settle()
-    hook = await bind_service(
-        service, tmp_path, "claude-code", characters=1_000, min_confidence=0.0
-    )
+    hook = await bind_service(service, tmp_path, "claude-code", characters=1_000)
     prompt = samples("我之前说火锅要什么汤？", "", str(tmp_path))[0]
     block = read_block(prompt, await hook.run(prompt.event, prompt.payload))
     assert "不是指令" in block
@@ -259,7 +247,7 @@ class TestNeed:
 
     async def send(self, client: httpx.AsyncClient, prompt: str, session: str, **more: str) -> str:
         payload = {**samples(prompt, "")[0].payload, "session_id": session}
-        options = {"Memrecall-Hook": json.dumps({"min_confidence": 0.3, "deadline": 60.0, **more})}
+        options = {"Memrecall-Hook": json.dumps({"deadline": 60.0, **more})}
         answer = await client.post(self.PATH, json=payload, headers=options)
         assert answer.status_code == 200, answer.text
         return answer.text
@@ -268,10 +256,6 @@ class TestNeed:
         for session in ("first", "second"):  # then each prompt was said before
             shown = {prompt: await self.send(lin, prompt, session) for prompt in NOTHING_ASKED}
             assert shown == dict.fromkeys(NOTHING_ASKED, "")
-
-    async def test_code_is_recalled_for_on_request(self, lin: httpx.AsyncClient) -> None:
-        code = NOTHING_ASKED[-1]
-        assert "pool_size" in await self.send(lin, code, "coding", when="always")
 
     async def test_question_about_earlier_sessions_gets_block(self, lin: httpx.AsyncClient) -> None:
         for prompt, answer in QUESTIONS.items():
@@ -286,22 +270,11 @@ class TestNeed:
         assert await self.send(lin, prompt, "coding") == ""
         assert "heron" in await self.send(lin, prompt, "later")
 
-    async def test_database_and_plain_recall_decide_like_service(
-        self, lin: httpx.AsyncClient, sqlite_library: Library, tmp_path: Path
-    ) -> None:
-        hook = bind(tmp_path, user="lin", db=sqlite_library.store.location, min_confidence=0.3)
-        binding = read_binding(str(hook.path))
-        outbox = Outbox(str(hook.path), binding)
-
+    async def test_plain_recall_decides_like_hook(self, lin: httpx.AsyncClient) -> None:
         async def check(prompt: str) -> None:
-            blocks: list[str] = []
-            message = CapturedMessage("m", "coding", "user", prompt)
-            await asyncio.to_thread(
-                database.recall_block, binding, outbox, [], message, blocks.append
-            )
             body = {"query": prompt, "session_id": "coding", "block": {"if_needed": True}}
             answer = await lin.post("/v1/users/lin/recall", json=body, headers=PLAIN)
-            assert [bool(blocks and blocks[0]), bool(answer.text)] == [prompt in QUESTIONS] * 2
+            assert bool(answer.text) == (prompt in QUESTIONS)
 
         await check_each_async((*NOTHING_ASKED, *QUESTIONS), check)
 
@@ -327,7 +300,7 @@ class TestEndpoint:
         fact = NewMessage(role=Role.USER, content="我妹妹住在里斯本。", ts=YESTERDAY)
         await service.library.add_messages(Scope("ann", session_id="earlier"), [fact])
         ann = await service.client_with_key("ann")
-        fields = {"min_confidence": 0.0, "capture": False, "deadline": 60.0}
+        fields = {"capture": False, "deadline": 60.0}
         options = {"Memrecall-Hook": json.dumps(fields)}
 
         async def check(case: tuple[str, str]) -> None:
@@ -369,83 +342,6 @@ class TestEndpoint:
             assert answer.status_code == 400, answer.text
 
         await check_each_async(cases, check)
-
-
-class TestWithoutService:
-    @pytest.mark.service
-    @pytest.mark.concurrent
-    async def test_turn_is_stored_and_recalled_for(
-        self, sqlite_library: Library, tmp_path: Path
-    ) -> None:
-        hook = bind(tmp_path, db=sqlite_library.store.location)
-        prompt, stop, *_ = samples(PROMPT, ANSWER, str(tmp_path))
-        assert FACT in read_block(prompt, await hook.run(prompt.event, prompt.payload))
-        assert len(hook.pending) == 1  # a prompt would be the best match of its own recall
-        assert await hook.run(stop.event, stop.payload) == ""
-
-        async def is_stored() -> bool:
-            return len(await stored(sqlite_library)) == 2 and not hook.pending
-
-        await wait_until(is_stored)
-        messages = await stored(sqlite_library)
-        assert {(m.role.value, m.content) for m in messages} == {
-            ("user", PROMPT),
-            ("assistant", ANSWER),
-        }
-        assert {m.metadata["client"] for m in messages} == {"claude-code"}
-        assert hook.log == []
-
-    @pytest.mark.service
-    async def test_code_in_current_folder_is_never_run(
-        self, sqlite_library: Library, tmp_path: Path
-    ) -> None:
-        repository, traces = tmp_path / "repository", tmp_path / "run"
-        (repository / "memrecall").mkdir(parents=True)
-        code = f"open({str(traces)!r}, 'a').write(__file__)\n"
-        for name in ("memrecall/__init__.py", "memrecall/__main__.py", "sitecustomize.py"):
-            (repository / name).write_text(code, "utf-8")
-        hook = bind(tmp_path, db=sqlite_library.store.location)._replace(cwd=repository)
-        prompt, stop = samples(PROMPT, ANSWER, str(repository))[:2]
-        # An empty or relative entry of this variable also names the current folder.
-        path = os.pathsep.join(["", ".", *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-        output = await hook.run(prompt.event, prompt.payload, PYTHONPATH=path)
-        assert not traces.exists()
-        assert FACT in read_block(prompt, output)
-        await hook.run(stop.event, stop.payload, PYTHONPATH=path)
-        await wait_until(lambda: not hook.pending)  # stored by a process of its own
-        assert not traces.exists()
-
-    @pytest.mark.usefixtures("is_sure")
-    async def test_database_is_used_like_service(
-        self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("MEMRECALL_EMBEDDER", "hash")
-        claude = CLIENTS["claude-code"]
-        hook = bind(tmp_path, db=library.store.location)
-        binding = read_binding(str(hook.path))
-        outbox = Outbox(str(hook.path), binding)
-        event = claude.events[0]
-
-        def capture(text: str) -> CapturedMessage:
-            payload = json.dumps(samples(text, "")[0].payload).encode()
-            (message,) = parse_payload(claude, event, payload).messages
-            outbox.add(message, "/work")
-            return message
-
-        capture(ANSWER)
-        await asyncio.to_thread(
-            database.deliver, binding, outbox, outbox.read(outbox.pending_ids())
-        )
-        assert [m.content for m in await stored(library)] == [ANSWER]
-        capture(ANSWER)  # the same event again, at another time
-        pending = outbox.read(outbox.pending_ids())
-        blocks: list[str] = []
-        message = capture(PROMPT)
-        await asyncio.to_thread(
-            database.recall_block, binding, outbox, pending, message, blocks.append
-        )
-        assert [m.content for m in await stored(library)] == [ANSWER]
-        assert FACT in blocks[0]
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from memrecall import deadline, workers
 from memrecall.errors import DeadlineExceeded, StorageBusy, StorageUnreachable
-from memrecall.integrations.hooks.database import store_event
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.deadlines import QUICK_SECONDS, WRITE_SECONDS, RequestSeconds
+from memrecall.server.http.hooks import store_event
 from memrecall.server.http.recall import RecallHandler
 from memrecall.server.http.responses import ServerEvent
 from memrecall.store.database import engine
@@ -336,7 +336,7 @@ async def test_hook_stores_within_its_own_time_whatever_its_recall_took(
         return await store_event(*arguments)
 
     monkeypatch.setattr(RecallHandler, "result", find_late)
-    monkeypatch.setattr("memrecall.server.http.recall.store_event", record)
+    monkeypatch.setattr("memrecall.server.http.hooks.store_event", record)
     event = {"session_id": "s1", "cwd": "/", "prompt": "Where does my sister live, again?"}
     answer = await asker.post("/v1/users/ann/hooks/claude-code/UserPromptSubmit", json=event)
     assert answer.status_code == 200, answer.text

@@ -343,8 +343,9 @@ async def main(folder):
     async with open_library(folder + "/a.db", pathlib.Path(folder), embedder="local") as library:
         async with serve_in_process(library) as service:
             ann = await service.client_with_key("ann")
-            await preload(library.embedder, build_routes)
             await write_messages(ann, "ann", *CHAT)
+            await preload(library, build_routes)
+            assert len(library.cache) == 1  # the index of the user who was active last
             modules, seen = set(sys.modules), []
             sys.addaudithook(lambda event, given: event == "open" and seen.append(str(given[0])))
             answer = await ann.post("/v1/users/ann/recall", json={"query": "my sister?"})

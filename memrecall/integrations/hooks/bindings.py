@@ -5,14 +5,12 @@ Only its owner may read or change it, because it decides the user and may hold a
 
 import json
 import os
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from memrecall.integrations.hooks.client import ADDRESS, LOOPBACK, read_settings
 
 DEADLINE = 2.0  # seconds
 BLOCK_CHARACTERS = 4_000
-MIN_CONFIDENCE = 0.0  # only what is sure is added
-RecalledPrompts = Literal["auto", "always"]  # see `needs_recall`, which is slow to import
 
 
 class HookError(ValueError):
@@ -41,23 +39,24 @@ class Binding(NamedTuple):
     db: str = ""
     deadline: float = DEADLINE
     characters: int = BLOCK_CHARACTERS
-    min_confidence: float = MIN_CONFIDENCE
     capture: bool = True
     recall: bool = True
-    when: RecalledPrompts = "auto"
-    redact: bool = True
     redact_patterns: tuple[str, ...] = ()
+    all_projects: bool = False  # recall from other projects too
+    mcp: bool = False  # the client has the MCP server
     settings_file: str = ""
-    created: tuple[str, ...] = ()  # what the installation added to the file besides its entries
+    created: tuple[str, ...] = ()  # what the installation added to the file besides its hooks
+    mcp_created: tuple[str, ...] = ()  # the same of the file with the MCP server
 
 
 def read_binding(path: str) -> Binding:
     """Return the installation of a file; ValueError if it is damaged or open to other users."""
     fields = read_settings(path)
     try:
-        for name in ("redact_patterns", "created"):
+        for name in ("redact_patterns", "created", "mcp_created"):
             fields[name] = tuple(fields.get(name, ()))
-        return Binding(**fields)
+        known = {name: fields[name] for name in Binding._fields if name in fields}
+        return Binding(**known)  # without the options of an earlier version
     except TypeError as error:
         raise HookError(f"{path} is damaged: {error}; install the hooks again") from None
 

@@ -1,7 +1,8 @@
 """The program that clients run for each event; `memrecall hook` does the same.
 
 A prompt waits for it, so it runs as a file (`python -I -S client.py`) and imports only what sends
-the event to a service on this machine. `hook.py` handles what such a service does not.
+the event to a service on this machine, or to the helper that an earlier hook has left behind.
+`hook.py` handles what neither does.
 """
 
 import json
@@ -19,17 +20,20 @@ except ImportError:  # another implementation of Python
 
 MAX_INPUT = 1_000_000  # bytes
 OFF_VARIABLE = "MEMRECALL_HOOKS"  # off: hooks do nothing
-DELIVER = "deliver"  # the event of the background process that stores pending messages
-OPTIONS_HEADER = "Memrecall-Hook"
-# What the service needs to know; the user is in the path, and the key decides the agent.
+HELPER = "helper"  # the event of the process that stays; see `helper.py`
+OPTIONS_HEADER, RECEIPT_HEADER = "Memrecall-Hook", "Memrecall-Receipt"
+# What the service needs to know; the user is in the path, and a key of an agent decides the agent.
 REQUEST_OPTIONS = (
-    *("workspace", "deadline", "characters", "min_confidence"),
-    *("capture", "recall", "when", "redact", "redact_patterns"),
+    *("agent", "workspace", "all_projects", "deadline", "characters"),
+    *("capture", "recall", "redact_patterns"),
 )
 ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?P<netloc>\[?(?P<host>[^/@?#\s\]]+?)\]?(?::(?P<port>\d{1,5}))?)/?"
 )
 LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
+_COMPACTIONS = ("precompact", "precompress")  # before them, the transcript is read
+_PATIENT_EVENTS = (*_COMPACTIONS, "sessionstart")
+_PATIENCE = 8.0  # seconds; a helper starts in that time, and no prompt waits
 _SHARE = 0.75  # of the deadline, for the service; the rest is for keeping what it did not handle
 _IMPORT_SECONDS = 30.0  # packages take longer to import than a short deadline
 _MAX_RESPONSE = 4_000_000  # bytes
@@ -39,85 +43,161 @@ TYPE_CHECKING = False  # importing typing would take longer
 if TYPE_CHECKING:
     from typing import Any
 
+    Answer = tuple[int, bytes, bytes]  # status, body and receipt
+
 
 def main(arguments: list[str]) -> None:
-    """Handle one event, given as EVENT --config FILE [JSON]; never raise, print only a block."""
+    """Handle one event, given as EVENT --config FILE; never raise, print only a block."""
     if os.environ.get(OFF_VARIABLE, "").lower() in ("off", "0", "false", "no"):
         return
     event, _, path, *rest = arguments
     try:
         _handle(event, path, rest)
     except (OSError, ValueError) as error:
-        write_log(path, event, str(error))
+        write_log(path, event, problem=str(error))
     except Exception as error:  # a bug must not fail the prompt either
-        write_log(path, event, f"{type(error).__name__}: {error}")
+        write_log(path, event, problem=f"{type(error).__name__}: {error}")
 
 
 def _handle(event: str, path: str, rest: list[str]) -> None:
+    started = time.monotonic()
     binding = read_settings(path)
-    set_deadline(path, event, binding["deadline"])
-    data, problem = b"", ""
-    if event != DELIVER:
-        data = rest[0].encode(errors="surrogateescape") if rest else _read_input()
-        if _is_for_local_service(path, binding) and len(data) <= MAX_INPUT:
-            try:
-                status, body = _forward(binding, event, data)
-            except ConnectionRefusedError:
-                pass  # no service is running
-            except (OSError, ValueError) as error:
-                problem = f"the service failed: {error}"
-            else:
-                if status == 200:
-                    os.write(1, body)
-                    return
-                problem = f"the service answered {status}"
+    if event == HELPER:
+        _load_packages()
+        _load_program("..", "..", "server", "helper.py")["run_helper"](path, int(rest[0]))
+        return
+    seconds = allowed_seconds(event, binding["deadline"])
+    set_deadline(path, event, seconds)
+    data = _read_input()
+    problem = ""
+    is_small = len(data) <= MAX_INPUT
+    if is_small and event.lower() not in _COMPACTIONS and not _has_pending(path):
+        try:
+            answer = forward(path, binding, event, data, started + seconds * _SHARE)
+        except (OSError, ValueError) as error:
+            problem = f"the service failed: {error}"
+        else:
+            if answer is not None and answer[0] == 200:
+                finish(path, event, answer, started)
+                return
+            problem = f"the service answered {answer[0]}" if answer else ""
     set_deadline(path, event, _IMPORT_SECONDS)
     if sys.flags.no_site:
         _load_packages()
+    _load_program("hook.py")["handle_event"](path, event, data, problem, started)
+
+
+def _load_program(*names: str) -> "dict[str, Any]":
+    """Load a module by its path, as a second program: the package's modules import this one."""
     import runpy
 
-    # By path, as a second program: the package's modules import this one.
-    program = runpy.run_path(os.path.join(os.path.dirname(__file__), "hook.py"))
-    program["handle_event"](path, event, data, problem)
+    return runpy.run_path(os.path.join(os.path.dirname(__file__), *names))
+
+
+def allowed_seconds(event: str, deadline: float) -> float:
+    """Return how long an event may take: a prompt not longer than the deadline."""
+    return max(deadline, _PATIENCE) if event.lower() in _PATIENT_EVENTS else deadline
+
+
+def finish(path: str, event: str, answer: "Answer", started: float) -> None:
+    """Print what a service has answered, and write its receipt to the log."""
+    os.write(1, answer[1])
+    if answer[2]:
+        milliseconds = round((time.monotonic() - started) * 1000)
+        write_log(path, event, **json.loads(answer[2]), milliseconds=milliseconds)
 
 
 def read_settings(path: str) -> "dict[str, Any]":
     """Return the fields of a binding; ValueError if it is damaged or open to other users."""
-    status = os.stat(path)
-    # On Windows, the user's folder is closed to others by its own access list.
-    if os.name != "nt" and (status.st_uid != os.getuid() or status.st_mode & 0o077):
-        raise ValueError(f"{path} must belong to this user, and be readable by no other")
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_private(path)
     try:
         binding = json.loads(data)
         binding["deadline"] = float(binding["deadline"])
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}; install the hooks again") from None
+        raise ValueError(f"{path} is damaged: {error!r}; connect the client again") from None
     return dict(binding)
+
+
+def read_private(path: str) -> bytes:
+    """Return the contents of a file that no other user may read or replace."""
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        # On Windows, the user's folder is closed to others by its own access list.
+        if os.name != "nt" and (status.st_uid != os.getuid() or status.st_mode & 0o077):
+            raise ValueError(f"{path} must belong to this user, and be readable by no other")
+        return file.read()
 
 
 def _read_input() -> bytes:
     return sys.stdin.buffer.read(MAX_INPUT + 1)
 
 
-def _is_for_local_service(path: str, binding: "dict[str, Any]") -> bool:
-    """Return whether a service on this machine gets the event as it is.
-
-    For another machine, secrets are masked first; pending messages are delivered with the event.
-    """
-    url = ADDRESS.fullmatch(binding["url"])
-    if url is None or url["scheme"] != "http" or not LOOPBACK.fullmatch(url["host"]):
-        return False
+def _has_pending(path: str) -> bool:
+    """Return whether messages are pending, which are delivered with the event."""
     outbox = outbox_folder(path)
-    return not (os.path.isdir(outbox) and os.listdir(outbox))
+    return os.path.isdir(outbox) and bool(os.listdir(outbox))
 
 
-def _forward(binding: "dict[str, Any]", event: str, data: bytes) -> tuple[int, bytes]:
-    path = f"/v1/users/{quote_id(binding['user'])}/hooks/{binding['client']}/{event}"
+def is_local(url: str) -> bool:
+    """Return whether a service on this machine gets events as they are, secrets included."""
+    parts = ADDRESS.fullmatch(url)
+    return bool(parts and parts["scheme"] == "http" and LOOPBACK.fullmatch(parts["host"]))
+
+
+def forward(
+    path: str, binding: "dict[str, Any]", event: str, data: bytes, deadline: float
+) -> "Answer | None":
+    """Send an event to a process on this machine, if one is running and meant for it."""
+    if binding["url"] and not is_local(binding["url"]):
+        return None
+    resource = f"/v1/users/{quote_id(binding['user'])}/hooks/{binding['client']}/{event}"
     options = json.dumps({name: binding[name] for name in REQUEST_OPTIONS if name in binding})
-    deadline = time.monotonic() + binding["deadline"] * _SHARE
-    return post(binding, path, data, f"{OPTIONS_HEADER}: {options}", deadline)
+    return post_locally(path, binding, resource, data, f"{OPTIONS_HEADER}: {options}", deadline)
+
+
+def post_locally(
+    path: str, binding: "dict[str, Any]", resource: str, data: bytes, header: str, deadline: float
+) -> "Answer | None":
+    """Send a request to the service, else to the helper; None if neither is running."""
+    if binding["url"]:
+        try:
+            return post(binding, resource, data, header, deadline)
+        except ConnectionRefusedError:
+            pass
+    helper = find_helper(path, binding)
+    try:
+        return post(helper, resource, data, header, deadline) if helper else None
+    except ConnectionRefusedError:
+        return None
+
+
+def find_helper(path: str, binding: "dict[str, Any]") -> "dict[str, Any] | None":
+    """Return the binding with the address of the helper, if one is running for its database."""
+    try:
+        helper = json.loads(read_private(helper_path(path)))
+    except FileNotFoundError:
+        return None
+    # Whatever listens at the address of a helper that was killed is another program.
+    if helper["db"] != binding["db"] or not is_locked(path):
+        return None
+    return {**binding, "url": helper["url"], "key": helper["key"]}
+
+
+def is_locked(path: str) -> bool:
+    """Return whether a helper is running or starting."""
+    import fcntl
+
+    with open(f"{helper_path(path)}.lock", "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def helper_path(path: str) -> str:
+    """Return the file with the address and the key of the helper."""
+    return os.path.join(os.path.dirname(path), ".helper")
 
 
 def quote_id(text: str) -> str:
@@ -131,8 +211,8 @@ def quote_id(text: str) -> str:
 
 def post(
     binding: "dict[str, Any]", path: str, data: bytes, header: str, deadline: float
-) -> tuple[int, bytes]:
-    """Send a request with one more header; return the status and the body of the answer.
+) -> "Answer":
+    """Send a request with one more header; return the status, the body and the receipt.
 
     Importing http.client instead would add a third to the time of a prompt.
     """
@@ -164,7 +244,8 @@ def post(
     top, _, body = answer.partition(b"\r\n\r\n")
     if not top.startswith(b"HTTP/1.") or len(answer) > _MAX_RESPONSE:
         raise ValueError("what answers at the address of the service is no memrecall service")
-    return int(top.split(b" ", 2)[1]), body
+    receipt = re.search(rb"(?i)\r\n" + RECEIPT_HEADER.encode() + rb": *([^\r\n]+)", top)
+    return int(top.split(b" ", 2)[1]), body, receipt[1] if receipt else b""
 
 
 def _connect(address: tuple[str, int], seconds: float) -> "Any":
@@ -184,7 +265,8 @@ def set_deadline(path: str, event: str, seconds: float) -> float:
     """End the process silently after that time, not after an earlier one; return when that is."""
 
     def end(*_: object) -> None:
-        write_log(path, event, f"stopped after {seconds:g} s, the deadline of this installation")
+        problem = f"stopped after {seconds:g} s, the deadline of this installation"
+        write_log(path, event, problem=problem)
         os._exit(0)
 
     if sys.platform != "win32":  # a signal also interrupts a regular expression, unlike a thread
@@ -202,11 +284,11 @@ def set_deadline(path: str, event: str, seconds: float) -> float:
     return time.monotonic() + seconds
 
 
-def write_log(path: str, event: str, problem: str) -> None:
-    """Append a line to the log; errors are ignored: there is nowhere to report them."""
+def write_log(path: str, event: str, **more: "Any") -> None:
+    """Append a receipt or a problem to the log; errors are ignored: nowhere to report them."""
     log = log_path(path)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    fields = {"time": now, "event": event, "binding": os.path.basename(path), "problem": problem}
+    fields = {"time": now, "event": event, "binding": os.path.basename(path), **more}
     try:
         if os.path.exists(log) and os.path.getsize(log) > _MAX_LOG:
             os.replace(log, f"{log}.1")

@@ -18,19 +18,39 @@ class HookEvent(NamedTuple):
     """An event of a client, and the payload fields that hold messages."""
 
     name: str
-    texts: tuple[tuple[TurnRole, str], ...]
+    texts: tuple[tuple[TurnRole, str], ...] = ()
     recalls: bool = False  # the first text is recalled for before the model sees it
+    briefs: bool = False  # the model gets a brief of the project
+    compacts: bool = False  # the client is about to replace the conversation by a summary
+
+
+class McpFile(NamedTuple):
+    """Where a client keeps its MCP servers, and the form of an entry."""
+
+    user_file: str
+    project_file: str  # "": the user's file has an object `projects` with the folders
+    keys: tuple[str, ...] = ("mcpServers",)
+    is_list: bool = False  # the command and its arguments are one list
+    folder: str = "."  # how an entry names the folder of the session
+
+    def entry(self, command: list[str]) -> dict[str, Any]:
+        """Return the entry of a server that a command starts."""
+        if self.is_list:
+            return {"type": "local", "command": command, "enabled": True}
+        return {"command": command[0], "args": command[1:]}
 
 
 class Client(NamedTuple):
-    """A client with hooks."""
+    """A coding assistant with hooks, MCP servers or both."""
 
     name: str
     title: str
     docs: str
-    events: tuple[HookEvent, ...]
-    user_file: str  # in the home folder, or in the folder that `home_variable` names
-    project_file: str  # in the project; "": the client has no such file
+    program: str  # "": the client is never found, only named
+    events: tuple[HookEvent, ...] = ()
+    user_file: str = ""  # in the home folder, or in the folder that `home_variable` names
+    project_file: str = ""  # in the project; "": the client has no such file
+    mcp: McpFile | None = None
     session: str = "session_id"
     turn: str = ""  # an id that both events of a turn have; "": none
     folder: str = "cwd"
@@ -39,7 +59,6 @@ class Client(NamedTuple):
     timeout_unit: int | None = 1  # parts of a second; None: no timeout is set
     is_grouped: bool = True  # an entry of an event is a group of hooks
     required: tuple[tuple[str, int], ...] = ()  # other settings that the file must have
-    payload_in_arguments: bool = False  # the last argument, not standard input
     note: str = ""
 
     def event(self, name: str) -> HookEvent | None:
@@ -75,6 +94,7 @@ class Client(NamedTuple):
 
 _PROMPT: tuple[tuple[TurnRole, str], ...] = (("user", "prompt"),)
 _STOP = HookEvent("Stop", (("assistant", "last_assistant_message"),))
+_SESSION_EVENTS = (HookEvent("SessionStart", briefs=True), HookEvent("PreCompact", compacts=True))
 
 CLIENTS: Mapping[str, Client] = {
     client.name: client
@@ -83,52 +103,40 @@ CLIENTS: Mapping[str, Client] = {
             name="claude-code",
             title="Claude Code",
             docs="https://code.claude.com/docs/en/hooks",
-            events=(HookEvent("UserPromptSubmit", _PROMPT, recalls=True), _STOP),
+            program="claude",
+            events=(HookEvent("UserPromptSubmit", _PROMPT, recalls=True), _STOP, *_SESSION_EVENTS),
             user_file=".claude/settings.json",
             project_file=".claude/settings.local.json",  # not committed: the command is local
+            mcp=McpFile(".claude.json", ""),  # .mcp.json would be committed
             home_variable="CLAUDE_CONFIG_DIR",
         ),
         Client(
             name="codex",
             title="Codex",
             docs="https://developers.openai.com/codex/hooks",
-            events=(HookEvent("UserPromptSubmit", _PROMPT, recalls=True), _STOP),
+            program="codex",
+            events=(HookEvent("UserPromptSubmit", _PROMPT, recalls=True), _STOP, *_SESSION_EVENTS),
             user_file=".codex/hooks.json",
             project_file=".codex/hooks.json",
+            mcp=McpFile(".codex/config.toml", ".codex/config.toml", ("mcp_servers",)),
             turn="turn_id",
             home_variable="CODEX_HOME",
             note="Codex runs new hooks only after you have reviewed and trusted them in Codex.",
         ),
         Client(
-            name="codex-notify",
-            title="Codex (notify)",
-            docs="https://developers.openai.com/codex/config-advanced#notifications",
-            events=(
-                HookEvent(
-                    "agent-turn-complete",
-                    (("user", "input-messages"), ("assistant", "last-assistant-message")),
-                ),
-            ),
-            user_file=".codex/config.toml",
-            project_file="",
-            session="thread-id",
-            turn="turn-id",
-            output="",
-            home_variable="CODEX_HOME",
-            payload_in_arguments=True,
-            note="`notify` only reports finished turns: they are stored, but nothing is recalled."
-            " Versions of Codex with hooks can do both: install codex instead.",
-        ),
-        Client(
             name="cursor",
             title="Cursor",
             docs="https://cursor.com/docs/hooks",
+            program="cursor",
             events=(
                 HookEvent("beforeSubmitPrompt", _PROMPT, recalls=True),
                 HookEvent("afterAgentResponse", (("assistant", "text"),)),
+                HookEvent("sessionStart", briefs=True),
+                HookEvent("preCompact", compacts=True),
             ),
             user_file=".cursor/hooks.json",
             project_file=".cursor/hooks.json",
+            mcp=McpFile(".cursor/mcp.json", ".cursor/mcp.json", folder="${workspaceFolder}"),
             session="conversation_id",
             turn="generation_id",
             folder="workspace_roots",
@@ -143,13 +151,27 @@ CLIENTS: Mapping[str, Client] = {
             name="gemini",
             title="Gemini CLI",
             docs="https://geminicli.com/docs/hooks/reference",
+            program="gemini",
             events=(
                 HookEvent("BeforeAgent", _PROMPT, recalls=True),
                 HookEvent("AfterAgent", (("assistant", "prompt_response"),)),
+                HookEvent("SessionStart", briefs=True),
+                HookEvent("PreCompress", compacts=True),
             ),
             user_file=".gemini/settings.json",
             project_file=".gemini/settings.json",
+            mcp=McpFile(".gemini/settings.json", ".gemini/settings.json"),
             timeout_unit=1_000,
+        ),
+        Client(
+            name="opencode",
+            title="OpenCode",
+            docs="https://opencode.ai/docs/mcp-servers",
+            program="opencode",
+            mcp=McpFile(".config/opencode/opencode.json", "opencode.json", ("mcp",), is_list=True),
+            output="",
+            note="OpenCode has plugins in place of hooks: it gets the tools of the MCP server, but"
+            " nothing is recalled or stored by itself.",
         ),
     )
 }

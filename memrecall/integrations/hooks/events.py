@@ -9,15 +9,16 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from memrecall.importers.projects import find_root, is_ignored
+from memrecall.importers.projects import find_project, find_root, is_ignored
 from memrecall.importers.turns import clean_turn, turn_id
 from memrecall.integrations.hooks.bindings import Binding, HookError
 from memrecall.integrations.hooks.client import MAX_INPUT
 from memrecall.integrations.hooks.clients import CLIENTS, Client, HookEvent, TurnRole
 from memrecall.text.privacy import SECRETS_ONLY
 
-MASK = "[redacted]"  # in place of what a user's patterns match
 MAX_RECALLED = 10_000  # characters that are recalled for
+MASK = "[redacted]"
+COMPACT = "compact"  # the source of a session that starts with a summary
 # What the clients use: UUIDs and names. No separators of paths, which some program might follow.
 _ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 
@@ -33,6 +34,7 @@ class CapturedMessage(NamedTuple):
     session_id: str
     role: TurnRole
     content: str
+    ts: str = ""  # "": now
 
 
 class Payload(NamedTuple):
@@ -41,6 +43,7 @@ class Payload(NamedTuple):
     session_id: str
     folders: tuple[str, ...]  # the first is the one that the client works in
     messages: tuple[CapturedMessage, ...]
+    source: str = ""  # why a session starts
 
 
 def parse_payload(client: Client, event: HookEvent, data: bytes) -> Payload:
@@ -53,7 +56,8 @@ def parse_payload(client: Client, event: HookEvent, data: bytes) -> Payload:
         for role, name in event.texts
         if (text := _read_text(fields, name))
     )
-    return Payload(session, _read_folders(fields, client.folder), tuple(messages))
+    folders = _read_folders(fields, client.folder)
+    return Payload(session, folders, tuple(messages), str(fields.get("source", "")))
 
 
 def _parse_object(data: bytes) -> dict[str, Any]:
@@ -85,8 +89,6 @@ def _read_folders(fields: dict[str, Any], name: str) -> tuple[str, ...]:
 
 def _read_text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        value = "\n\n".join(value)
     if value is None:  # an answer without text
         return ""
     if not isinstance(value, str):
@@ -100,13 +102,25 @@ class CapturedEvent(NamedTuple):
     client: Client
     event: HookEvent
     session_id: str
-    workspace: str
-    messages: tuple[CapturedMessage, ...]  # at least one
+    folder: str  # the repository, or the folder of the session
+    project: str
+    messages: tuple[CapturedMessage, ...]  # at least one, unless the event has no texts
+    is_compacted: bool = False  # the session goes on with a summary of itself
 
     @property
     def recalls(self) -> bool:
         """Whether the client shows its model what is recalled for the first message."""
         return self.event.recalls and self.client.can_inject
+
+    @property
+    def shows(self) -> bool:
+        """Whether the client waits for something to show."""
+        return self.recalls or self.event.briefs
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the messages."""
+        return {"client": self.client.name, "workspace": self.folder}
 
     def format_output(self, block: str) -> str:
         """Return what the client expects a hook to print; "" for no block."""
@@ -114,24 +128,25 @@ class CapturedEvent(NamedTuple):
 
 
 def read_event(binding: Binding, event_name: str, data: bytes) -> CapturedEvent | None:
-    """Return the event of a client's JSON; None if it has no text or a folder is ignored."""
+    """Return the event of a client's JSON; None if a text is missing or a folder is ignored."""
     client = CLIENTS.get(binding.client)
     event = client.event(event_name) if client else None
     if client is None or event is None:
-        raise HookError("the client has no such event; install the hooks again")
+        raise HookError("the client has no such event; connect it again")
     payload = parse_payload(client, event, data)
     redacted = (each._replace(content=_redact(binding, each.content)) for each in payload.messages)
     messages = tuple(each for each in redacted if each.content)
     folders = payload.folders or (binding.workspace or os.getcwd(),)
-    if not messages or any(map(is_ignored, folders)):
+    if (event.texts and not messages) or any(map(is_ignored, folders)):
         return None
-    workspace = binding.workspace or find_root(folders[0])
-    return CapturedEvent(client, event, payload.session_id, workspace, messages)
+    folder = find_root(binding.workspace or folders[0])
+    project = find_project(folder)
+    is_compacted = payload.source == COMPACT
+    return CapturedEvent(client, event, payload.session_id, folder, project, messages, is_compacted)
 
 
 def _redact(binding: Binding, text: str) -> str:
-    text = SECRETS_ONLY.redact(text) if binding.redact else text
-    return redact_patterns(text, binding.redact_patterns)
+    return redact_patterns(SECRETS_ONLY.redact(text), binding.redact_patterns)
 
 
 def redact_patterns(text: str, patterns: Iterable[str]) -> str:

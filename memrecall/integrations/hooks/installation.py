@@ -1,13 +1,15 @@
-"""Installing, removing and describing the hooks of a client."""
+"""Connecting, disconnecting and describing a client."""
 
-import difflib
 import hashlib
 import os
 import re
+import shutil
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.integrations.hooks import json_text
 from memrecall.integrations.hooks.bindings import (
     Binding,
     HookError,
@@ -16,28 +18,36 @@ from memrecall.integrations.hooks.bindings import (
     write_binding,
 )
 from memrecall.integrations.hooks.client import log_path
-from memrecall.integrations.hooks.clients import CLIENTS, Client
+from memrecall.integrations.hooks.clients import CLIENTS, Client, McpFile
 from memrecall.integrations.hooks.outbox import Outbox
-from memrecall.integrations.hooks.settings_files import SettingsChange, SettingsFile
+from memrecall.integrations.hooks.settings_files import (
+    Entries,
+    HookEntries,
+    McpMember,
+    McpTable,
+    SettingsChange,
+    read_text,
+    refusing_unreadable,
+)
 from memrecall.settings import config_folder
 from memrecall.types import check_id
 
 
 class Installation(NamedTuple):
-    """The hooks of a client, for the user or for one project."""
+    """The hooks and the MCP server of a client, for the user or for one project."""
 
     client: Client
     project: Path | None
     binding_path: Path
-    settings_path: Path
 
     @property
-    def settings(self) -> SettingsFile:
-        """The client's settings file."""
-        return SettingsFile(self.client, self.settings_path, self.binding_path)
+    def settings_path(self) -> Path:
+        """The file with the hooks, or with the MCP server of a client without hooks."""
+        files = (self.client, self.client.mcp)
+        return next(path for each in files if each and (path := self._file(each)))
 
     def read(self) -> Binding | None:
-        """Return the binding, if the hooks are installed."""
+        """Return the binding, if the client is connected."""
         try:
             return read_binding(str(self.binding_path))
         except FileNotFoundError:
@@ -48,53 +58,49 @@ class Installation(NamedTuple):
     def known_key(self, binding: Binding) -> str:
         """Return the key of an earlier installation for the same user, agent and service."""
         known = self.read()
-        if known is None:
-            return ""
-        same = all(
-            getattr(known, name) == getattr(binding, name) for name in ("user", "agent", "url")
-        )
-        return known.key if same else ""
+        names = ("user", "agent", "url")
+        is_same = known and all(getattr(known, name) == getattr(binding, name) for name in names)
+        return known.key if known and is_same else ""
 
-    def plan(self, binding: Binding) -> SettingsChange:
-        """Return the change of the settings file that installs the hooks."""
+    def plan(self, binding: Binding) -> list[SettingsChange]:
+        """Return the changes of settings files that connect the client."""
         check_binding(binding)
-        return self.settings.plan_installation(binding.deadline, self._created())
+        return self._plan_installation(binding)[0]
 
-    def install(self, binding: Binding) -> SettingsChange:
-        """Write the binding and the settings of the client; return the change of the latter."""
-        change = self.plan(binding)
-        # What this installation created, and what an earlier one had created before it.
-        created = tuple(dict.fromkeys((*self._created(), *change.created)))
-        settings_file = str(self.settings_path)
-        bound = binding._replace(settings_file=settings_file, created=created)
+    def install(self, binding: Binding) -> list[SettingsChange]:
+        """Write the binding and the settings of the client; return the changes of the latter."""
+        check_binding(binding)
+        changes, created = self._plan_installation(binding)
+        bound = binding._replace(
+            settings_file=str(self.settings_path),
+            created=created.get("created", ()),
+            mcp_created=created.get("mcp_created", ()),
+        )
         write_binding(str(self.binding_path), bound)
-        self.settings.apply(change)
-        return change
+        for change in changes:
+            change.apply()
+        return changes
 
-    def plan_removal(self) -> SettingsChange:
-        """Return the change of the settings file that removes the hooks."""
-        return self.settings.plan_removal(self._created())
+    def plan_removal(self) -> list[SettingsChange]:
+        """Return the changes of settings files that disconnect the client."""
+        texts = _Texts()
+        binding = self.read() or Binding(self.client.name, "")
+        for field, entries in reversed(self._entries(binding).items()):
+            if (text := texts.read(entries.path)) is not None:
+                with refusing_unreadable(entries.path):
+                    texts[entries.path] = entries.remove(text, getattr(binding, field))
+        return texts.changes()
 
-    def remove(self) -> SettingsChange:
-        """Remove the hooks from the client's settings, then the binding.
+    def remove(self) -> list[SettingsChange]:
+        """Remove the entries from the client's settings, then the binding.
 
         Messages that are not stored yet stay in the folder of the binding.
         """
-        change = self.plan_removal()
-        self.settings.apply(change)
+        changes = self.plan_removal()
+        for change in changes:
+            change.apply()
         self.binding_path.unlink(missing_ok=True)
-        return change
-
-    def diff(self, change: SettingsChange) -> str:
-        """Return a change of the settings file as a unified diff."""
-        name = str(self.settings_path)
-        lines = difflib.unified_diff(
-            (change.before or "").splitlines(keepends=True),
-            (change.after or "").splitlines(keepends=True),
-            "/dev/null" if change.before is None else name,
-            "/dev/null" if change.after is None else name,
-        )
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+        return changes
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the installation as JSON."""
@@ -104,20 +110,126 @@ class Installation(NamedTuple):
             "client": self.client.name,
             "project": None if self.project is None else str(self.project),
             "settings_file": str(self.settings_path),
-            "installed": binding is not None and self.settings.is_installed(),
+            "installed": binding is not None and self._is_installed(binding),
             "injects": self.client.can_inject,
+            "events": [event.name for event in self.client.events],
         }
         if binding is None:
             return state
         fields = {**binding._asdict(), "key": "set" if binding.key else ""}
-        for name in ("client", "settings_file", "created"):
+        for name in ("client", "settings_file", "created", "mcp_created"):
             del fields[name]
         pending = len(Outbox(path, binding).pending_ids())
         return {**state, "binding": path, **fields, "pending": pending, "log": log_path(path)}
 
-    def _created(self) -> tuple[str, ...]:
-        binding = self.read()
-        return binding.created if binding else ()
+    def _plan_installation(
+        self, binding: Binding
+    ) -> tuple[list[SettingsChange], dict[str, tuple[str, ...]]]:
+        texts = _Texts()
+        known = self.read()
+        created: dict[str, tuple[str, ...]] = {}
+        for field, entries in self._entries(binding).items():
+            text = texts.read(entries.path)
+            with refusing_unreadable(entries.path):
+                edited = entries.install(text, getattr(known, field) if known else ())
+            texts[entries.path], created[field] = edited
+        return texts.changes(), created
+
+    def _is_installed(self, binding: Binding) -> bool:
+        for entries in self._entries(binding).values():
+            text = read_text(entries.path)
+            with refusing_unreadable(entries.path):
+                if text is None or not entries.is_installed(text):
+                    return False
+        return True
+
+    def _entries(self, binding: Binding) -> dict[str, Entries]:
+        """Return the entries, by the field of the binding with what was created for them."""
+        entries: dict[str, Entries] = {}
+        path = self._file(self.client)
+        if path is not None:
+            entries["created"] = HookEntries(self.client, path, self.binding_path, binding.deadline)
+        mcp = self.client.mcp
+        mcp_path = self._file(mcp) if mcp and binding.mcp else None
+        if mcp and mcp_path:
+            entry = mcp.entry(mcp_command(binding, mcp.folder))
+            entries["mcp_created"] = (
+                McpTable(mcp_path, mcp.keys[0], entry)
+                if mcp_path.suffix == ".toml"
+                else McpMember(mcp_path, self._mcp_keys(mcp, mcp_path), entry)
+            )
+        return entries
+
+    def _mcp_keys(self, mcp: McpFile, path: Path) -> tuple[str, ...]:
+        if self.project is not None and not mcp.project_file:
+            return ("projects", str(self.project), *mcp.keys)
+        if mcp.is_list and (text := read_text(path)):  # OpenCode 2 has moved its servers
+            with refusing_unreadable(path):
+                root = json_text.parse_text(text)
+                is_moved = json_text.find(root, (*mcp.keys, "servers")) is not None
+            return (*mcp.keys, "servers") if is_moved else mcp.keys
+        return mcp.keys
+
+    def _file(self, files: Client | McpFile) -> Path | None:
+        if not files.user_file:
+            return None
+        if self.project is not None and files.project_file:
+            path = self.project / files.project_file
+        else:
+            home = os.environ.get(self.client.home_variable or "")
+            name = files.user_file
+            path = Path(home) / Path(name).name if home else Path.home() / name
+        with_comments = path.with_suffix(".jsonc")
+        return with_comments if with_comments.exists() and not path.exists() else path
+
+
+class _Texts(dict[Path, str | None]):
+    """The texts of settings files while several changes of them are planned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[Path, str | None] = {}
+
+    def read(self, path: Path) -> str | None:
+        """Return a text as it was changed last, or that of the file."""
+        if path not in self:
+            self[path] = self._before[path] = read_text(path)
+        return self[path]
+
+    def changes(self) -> list[SettingsChange]:
+        """Return the change of each file."""
+        return [SettingsChange(path, self._before[path], text) for path, text in self.items()]
+
+
+def mcp_command(binding: Binding, folder: str) -> list[str]:
+    """Return the command of the MCP server; it runs no code of the current folder."""
+    command = [sys.executable, "-I", "-m", "memrecall", "mcp", "--user", binding.user]
+    command += ["--agent", binding.agent] if binding.agent else []
+    command += ["--db", binding.db] if binding.db else []
+    return command if binding.all_projects else [*command, "--project", folder]
+
+
+def find_clients() -> list[str]:
+    """Return the clients of this machine: those with a folder of settings or a program."""
+    return [
+        client.name
+        for client in CLIENTS.values()
+        if client.program
+        and (
+            shutil.which(client.program) or locate(client.name, None).settings_path.parent.is_dir()
+        )
+    ]
+
+
+def installed() -> list[Installation]:
+    """Return all installations, those of projects too."""
+    found = []
+    for path in sorted((config_folder() / "hooks").glob("*.json")):
+        binding = read_binding(str(path))
+        project = Path(binding.workspace) if binding.workspace else None
+        if client := CLIENTS.get(binding.client):
+            found.append(Installation(client, project, path))
+    return found
 
 
 def locate(client_name: str, project: Path | None) -> Installation:
@@ -126,16 +238,15 @@ def locate(client_name: str, project: Path | None) -> Installation:
     if client is None:
         raise InvalidArgument(f"unknown client {client_name!r}", hint=f"Use {', '.join(CLIENTS)}")
     if project is None:
-        return Installation(client, None, _binding_path(client, ""), _user_file(client))
-    if not client.project_file:
+        return Installation(client, None, _binding_path(client, ""))
+    if not client.project_file and not client.mcp:
         raise InvalidArgument(
             f"{client.title} has no settings for a project", hint="Leave out --project"
         )
     project = Path(os.path.realpath(project))
     if not project.is_dir():
         raise NotFound(f"there is no folder {project}")
-    path = _binding_path(client, str(project))
-    return Installation(client, project, path, project / client.project_file)
+    return Installation(client, project, _binding_path(client, str(project)))
 
 
 def check_binding(binding: Binding) -> None:
@@ -160,10 +271,3 @@ def check_binding(binding: Binding) -> None:
 def _binding_path(client: Client, project: str) -> Path:
     suffix = f"-{hashlib.sha256(project.encode()).hexdigest()[:12]}" if project else ""
     return config_folder() / "hooks" / f"{client.name}{suffix}.json"
-
-
-def _user_file(client: Client) -> Path:
-    folder = os.environ.get(client.home_variable or "")
-    if folder:
-        return Path(folder) / Path(client.user_file).name
-    return Path.home() / client.user_file

@@ -69,21 +69,30 @@ def find(node: JsonNode, path: Path) -> JsonNode | None:
 
 def add_item(text: str, path: Sequence[str], item: Any) -> tuple[str, list[str]]:
     """Append an item to the array at a path; return the text and the paths that were created."""
+    if find(parse_text(text), path) is None:
+        return add_member(text, path, [item])
+    return _append(text, path, None, item, list), []
+
+
+def add_member(text: str, path: Sequence[str], value: Any) -> tuple[str, list[str]]:
+    """Set a member that does not exist; return the text and the paths that were created."""
     root = parse_text(text)
     missing = [n for n in range(1, len(path) + 1) if find(root, path[:n]) is None]
-    if not missing:
-        return _append(text, path, None, item, list), []
     first = missing[0]
-    value: Any = [item]
     for key in reversed(path[first:]):
         value = {key: value}
     text = _append(text, path[: first - 1], path[first - 1], value, dict)
-    return text, ["/".join(path[:n]) for n in missing]
+    return text, [join_path(path[:n]) for n in missing]
 
 
-def set_member(text: str, key: str, value: Any) -> str:
-    """Add a member to the outermost object, which must not have it."""
-    return _append(text, (), key, value, dict)
+def join_path(path: Sequence[str]) -> str:
+    """Return a path as one string, in which a key may contain a slash."""
+    return "/".join(key.replace("~", "~0").replace("/", "~1") for key in path)
+
+
+def split_path(text: str) -> list[str]:
+    """Return the path of a string of `join_path`."""
+    return [key.replace("~1", "/").replace("~0", "~") for key in text.split("/")]
 
 
 def remove(text: str, path: Path) -> str:

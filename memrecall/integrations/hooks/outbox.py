@@ -12,10 +12,9 @@ from typing import Any
 
 from memrecall.integrations.hooks.bindings import Binding, HookError, write_private
 from memrecall.integrations.hooks.client import outbox_folder
-from memrecall.integrations.hooks.events import CapturedMessage
+from memrecall.integrations.hooks.events import CapturedEvent, CapturedMessage
 
 MAX_PENDING = 2_000
-MAX_DELIVERED = 50  # in one run
 
 
 class Outbox:
@@ -25,22 +24,23 @@ class Outbox:
         self._folder = outbox_folder(binding_path)
         self._binding = binding
 
-    def add(self, message: CapturedMessage, workspace: str) -> None:
+    def add(self, message: CapturedMessage, event: CapturedEvent) -> None:
         """Keep a message until it is stored; the same one again changes nothing."""
         path = self._path(message.message_id)
         if os.path.exists(path):
             return
         if len(self.pending_ids()) >= MAX_PENDING:
             raise HookError(
-                f"{MAX_PENDING:,} messages are not stored yet; see `memrecall hooks status`"
+                f"{MAX_PENDING:,} messages are not stored yet; see `memrecall connect --status`"
             )
         fields = {
             "user": self._binding.user,
             "agent": self._binding.agent,
             "message": {
                 **message._asdict(),
-                "ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "metadata": {"client": self._binding.client, "workspace": workspace},
+                "ts": message.ts or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "project": event.project,
+                "metadata": event.metadata,
             },
         }
         write_private(path, json.dumps(fields).encode())
@@ -53,10 +53,10 @@ class Outbox:
             return []
         return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
-    def read(self, message_ids: list[str]) -> list[dict[str, Any]]:
-        """Return pending messages of the binding's user and agent, the earliest first."""
-        entries = [entry for each in message_ids if (entry := self._read(each))]
-        return sorted(entries, key=lambda entry: str(entry["ts"]))[:MAX_DELIVERED]
+    def read_all(self) -> list[dict[str, Any]]:
+        """Return the pending messages of the binding's user and agent, the earliest first."""
+        entries = [entry for each in self.pending_ids() if (entry := self._read(each))]
+        return sorted(entries, key=lambda entry: str(entry["ts"]))
 
     def _read(self, message_id: str) -> dict[str, Any] | None:
         try:

@@ -1,15 +1,15 @@
 """The settings files of clients: adding and removing the entries of memrecall, and nothing else."""
 
+import difflib
 import json
 import os
-import re
 import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from memrecall.errors import InvalidArgument
 from memrecall.integrations.hooks import json_text
@@ -18,134 +18,143 @@ from memrecall.integrations.hooks.clients import Client
 
 _MARK = 3  # arguments that tell an installation: EVENT --config FILE
 FILE = "file"  # among what an installation created: the file itself
+SERVER = "memrecall"  # the name of the MCP server
+
+Edited = tuple[str | None, tuple[str, ...]]  # a text, and what was created besides the entries
 
 
 class SettingsChange(NamedTuple):
     """The text of a settings file before and after a change; None: there is no file."""
 
+    path: Path
     before: str | None
     after: str | None
-    created: tuple[str, ...] = ()  # what was added besides the entries
 
     @property
     def is_empty(self) -> bool:
         """Whether the file stays as it is."""
         return self.before == self.after
 
+    def diff(self) -> str:
+        """Return the change as a unified diff."""
+        name = str(self.path)
+        lines = difflib.unified_diff(
+            (self.before or "").splitlines(keepends=True),
+            (self.after or "").splitlines(keepends=True),
+            "/dev/null" if self.before is None else name,
+            "/dev/null" if self.after is None else name,
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
-class SettingsFile:
-    """The settings file of a client, and the command that its hooks run."""
-
-    def __init__(self, client: Client, path: Path, binding_path: Path) -> None:
-        self._client = client
-        self._path = path
-        self._binding_path = binding_path
-
-    def command(self, event: str) -> list[str]:
-        """Return the arguments of the command that handles an event."""
-        return hook_command(event, str(self._binding_path))
-
-    def read(self) -> str | None:
-        """Return the text of the file, if there is one."""
-        try:
-            return self._path.read_bytes().decode()
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise InvalidArgument(f"cannot read {self._path}: {error}") from None
-
-    def is_installed(self) -> bool:
-        """Return whether every event runs the hooks of this installation."""
-        text = self.read()
-        if text is None:
-            return False
-        with self._refusing_unreadable():
-            if self._is_toml:
-                return self._is_notified(text)
-            return all(self._find_entries(text, event.name) for event in self._client.events)
-
-    def plan_installation(self, deadline: float, created: Sequence[str] = ()) -> SettingsChange:
-        """Return the change that makes the client run the hooks, each up to its deadline.
-
-        `created` is what an earlier installation has added.
-        """
-        before = self.read()
-        if before is not None and self.is_installed() and self._is_current(before, deadline):
-            return SettingsChange(before, before, tuple(created))
-        text = self.plan_removal(created).after
-        added = [FILE] if text is None else []
-        with self._refusing_unreadable():
-            if self._is_toml:
-                text = self._add_notify(text or "")
-            else:
-                text, more = self._add_entries("{}\n" if text is None else text, deadline)
-                added += more
-        return SettingsChange(before, text, tuple(added))
-
-    def plan_removal(self, created: Sequence[str]) -> SettingsChange:
-        """Return the change that removes the entries, and what the installation had created."""
-        text = self.read()
-        if text is None:
-            return SettingsChange(None, None)
-        with self._refusing_unreadable():
-            after = self._remove_notify(text) if self._is_toml else self._remove(text, created)
-            is_blank = not after.strip() if self._is_toml else not json_text.parse_text(after).value
-        return SettingsChange(text, None if FILE in created and is_blank else after)
-
-    def apply(self, change: SettingsChange) -> None:
+    def apply(self) -> None:
         """Write the change in one step; a link to the file stays one."""
-        if change.is_empty:
+        if self.is_empty:
             return
-        path = Path(os.path.realpath(self._path))
+        path = Path(os.path.realpath(self.path))
         try:
-            if change.after is None:
+            if self.after is None:
                 path.unlink()
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-            draft.write_bytes(change.after.encode())
+            # The modes of the file, before it has contents: some clients keep tokens in it.
+            mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self.after.encode())
             if path.exists():
-                draft.chmod(path.stat().st_mode & 0o7777)
+                draft.chmod(mode)
             draft.replace(path)
         except OSError as error:
-            raise InvalidArgument(f"cannot write {self._path}: {error}") from None
+            raise InvalidArgument(f"cannot write {self.path}: {error}") from None
 
-    @property
-    def _is_toml(self) -> bool:
-        return self._path.suffix == ".toml"
 
-    @contextmanager
-    def _refusing_unreadable(self) -> Iterator[None]:
-        try:
-            yield
-        except (json_text.JsonTextError, tomllib.TOMLDecodeError) as error:
-            raise InvalidArgument(
-                f"{self._path} is left as it is: {error}",
-                hint="Correct the file, and try again",
-            ) from None
+def read_text(path: Path) -> str | None:
+    """Return the text of a file, if there is one."""
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"cannot read {path}: {error}") from None
 
-    def _add_entries(self, text: str, deadline: float) -> tuple[str, list[str]]:
-        added: list[str] = []
+
+@contextmanager
+def refusing_unreadable(path: Path) -> Iterator[None]:
+    """Turn an error of a file's syntax into one that names the file."""
+    try:
+        yield
+    except (json_text.JsonTextError, tomllib.TOMLDecodeError) as error:
+        raise InvalidArgument(
+            f"{path} is left as it is: {error}", hint="Correct the file, and try again"
+        ) from None
+
+
+class Entries(Protocol):
+    """Entries of memrecall in a settings file. `created` is what was created besides them."""
+
+    path: Path
+
+    def is_installed(self, text: str) -> bool:
+        """Return whether a text has all entries."""
+
+    def install(self, text: str | None, created: Sequence[str]) -> Edited:
+        """Add the entries to a text, or replace those that are not current."""
+
+    def remove(self, text: str, created: Sequence[str]) -> str | None:
+        """Remove the entries, and what was created for them; None: the file itself."""
+
+
+class HookEntries:
+    """The hooks in a JSON file: an entry for each event."""
+
+    def __init__(self, client: Client, path: Path, binding_path: Path, deadline: float) -> None:
+        self.path = path
+        self._client = client
+        self._binding_path = binding_path
+        self._deadline = deadline
+
+    def is_installed(self, text: str) -> bool:
+        """Return whether every event runs the hooks of this installation."""
+        return all(self._find_entries(text, event.name) for event in self._client.events)
+
+    def install(self, text: str | None, created: Sequence[str]) -> Edited:
+        """Make the client run the hooks, each up to its deadline."""
+        if text is not None and self.is_installed(text) and self._is_current(text):
+            return text, tuple(created)
+        text = None if text is None else self.remove(text, created)
+        added = [FILE] if text is None else []
+        text = "{}\n" if text is None else text
         for key, value in self._client.required:
             if json_text.find(json_text.parse_text(text), (key,)) is None:
-                text = json_text.set_member(text, key, value)
-                added.append(key)
+                text, more = json_text.add_member(text, (key,), value)
+                added += more
         for event in self._client.events:
-            entry = self._client.entry(_join(self.command(event.name)), deadline)
+            entry = self._client.entry(self._command(event.name), self._deadline)
             text, more = json_text.add_item(text, ("hooks", event.name), entry)
             added += more
-        return text, added
+        # What an earlier installation had created is still to be removed with this one.
+        return text, tuple(dict.fromkeys((*created, *added)))
 
-    def _is_current(self, text: str, deadline: float) -> bool:
+    def remove(self, text: str, created: Sequence[str]) -> str | None:
+        """Remove the hooks; of a group to which the user has added hooks, only the own one."""
+        for event in self._client.events:
+            for position in reversed(self._find_entries(text, event.name)):
+                text = self._remove_entry(text, ("hooks", event.name, position))
+        return _remove_created(text, created, dict(self._client.required))
+
+    def _command(self, event: str) -> str:
+        return _join(hook_command(event, str(self._binding_path)))
+
+    def _is_current(self, text: str) -> bool:
         """Return whether the entries run this program, not one that has moved, and long enough."""
-        commands = [self.command(event.name) for event in self._client.events]
-        quoted = [command if self._is_toml else _join(command) for command in commands]
-        runs_this = all(json.dumps(each, ensure_ascii=False) in text for each in quoted)
-        return runs_this and (self._is_toml or self._waits_for(text, deadline))
+        names = [event.name for event in self._client.events]
+        commands = [json.dumps(self._command(name), ensure_ascii=False) for name in names]
+        return all(command in text for command in commands) and self._is_patient(text)
 
-    def _waits_for(self, text: str, deadline: float) -> bool:
+    def _is_patient(self, text: str) -> bool:
         """Return whether no entry has a timeout that is shorter than the deadline requires."""
-        timeout = self._client.timeout(deadline)
+        timeout = self._client.timeout(self._deadline)
         hooks = [
             hook
             for event in self._client.events
@@ -166,17 +175,10 @@ class SettingsFile:
 
     def _is_own(self, event: str) -> Callable[[object], bool]:
         """Return the test for a hook of this installation, whatever program it runs."""
-        mark = _join(self.command(event)[-_MARK:])
+        mark = _join(hook_command(event, str(self._binding_path))[-_MARK:])
         return lambda hook: isinstance(hook, dict) and mark in str(hook.get("command"))
 
-    def _remove(self, text: str, created: Sequence[str]) -> str:
-        for event in self._client.events:
-            for position in reversed(self._find_entries(text, event.name)):
-                text = self._remove_entry(text, ("hooks", event.name, position))
-        return self._remove_created(text, created)
-
     def _remove_entry(self, text: str, path: tuple[str, str, int]) -> str:
-        """Remove an entry; of a group to which the user has added hooks, only the own one."""
         node = json_text.find(json_text.parse_text(text), path)
         hooks = _hooks(node.value if node else None)
         is_own = self._is_own(path[1])
@@ -187,40 +189,90 @@ class SettingsFile:
             text = json_text.remove(text, (*path, "hooks", position))
         return text
 
-    def _remove_created(self, text: str, created: Sequence[str]) -> str:
-        required = dict(self._client.required)
-        for each in reversed([name for name in created if name != FILE]):
-            path = each.split("/")
-            node = json_text.find(json_text.parse_text(text), path)
-            if node is not None and (each in required or not node.value):
-                text = json_text.remove(text, path)
-        return text
 
-    def _add_notify(self, text: str) -> str:
-        if "notify" in self._parse_toml(text):
-            raise InvalidArgument(
-                f"{self._path} already has a notify program",
-                hint="Codex runs only one: remove it, or install codex instead",
-            )
-        (event,) = self._client.events
-        newline = "\r\n" if "\r\n" in text else "\n"
-        mark = "\ufeff" if text.startswith("\ufeff") else ""
-        # At the beginning: a key after the first table would belong to that table.
-        line = f"notify = {json.dumps(self.command(event.name))}{newline}"
-        return f"{mark}{line}{text.removeprefix(mark)}"
+class McpMember:
+    """The MCP server in a JSON file: a member of the object at a path."""
 
-    def _remove_notify(self, text: str) -> str:
-        if not self._is_notified(text):
-            return text
-        return re.sub(r"(?m)^notify *=.*(?:\r?\n|\Z)", "", text, count=1)
+    def __init__(self, path: Path, keys: Sequence[str], entry: dict[str, Any]) -> None:
+        self.path = path
+        self._member = (*keys, SERVER)
+        self._entry = entry
 
-    def _is_notified(self, text: str) -> bool:
-        (event,) = self._client.events
-        program = self._parse_toml(text).get("notify")
-        return isinstance(program, list) and program[-_MARK:] == self.command(event.name)[-_MARK:]
+    def is_installed(self, text: str) -> bool:
+        """Return whether the client has a server of this name."""
+        return json_text.find(json_text.parse_text(text), self._member) is not None
 
-    def _parse_toml(self, text: str) -> dict[str, object]:
-        return tomllib.loads(text.removeprefix("\ufeff"))
+    def install(self, text: str | None, created: Sequence[str]) -> Edited:
+        """Add the server, unless there is one of this name that memrecall has not added."""
+        if text is not None and self.is_installed(text):
+            node = json_text.find(json_text.parse_text(text), self._member)
+            is_own = json_text.join_path(self._member) in created
+            if not is_own or (node is not None and node.value == self._entry):
+                return text, tuple(created)
+            text = self.remove(text, created)
+        added = [FILE] if text is None else []
+        text, more = json_text.add_member(text or "{}\n", self._member, self._entry)
+        return text, tuple(dict.fromkeys((*created, *added, *more)))
+
+    def remove(self, text: str, created: Sequence[str]) -> str | None:
+        """Remove the server if memrecall has added it."""
+        if json_text.join_path(self._member) in created and self.is_installed(text):
+            text = json_text.remove(text, self._member)
+        return _remove_created(text, created, {})
+
+
+class McpTable:
+    """The MCP server in a TOML file: a table at its end, which `created` keeps as it was added."""
+
+    def __init__(self, path: Path, key: str, entry: dict[str, Any]) -> None:
+        self.path = path
+        self._key = key
+        self._lines = [f"[{key}.{SERVER}]", *(f"{k} = {json.dumps(v)}" for k, v in entry.items())]
+
+    def is_installed(self, text: str) -> bool:
+        """Return whether Codex has a server of this name."""
+        servers = _parse_toml(text).get(self._key)
+        return isinstance(servers, dict) and SERVER in servers
+
+    def install(self, text: str | None, created: Sequence[str]) -> Edited:
+        """Add the server, unless there is one of this name that memrecall has not added."""
+        newline = _newline(text or "")
+        table = newline.join([*self._lines, ""])
+        if text is not None and self.is_installed(text):
+            if table in text or not any(table in text for table in created):
+                return text, tuple(created)
+            text = self.remove(text, created)
+        added = (FILE,) if text is None or FILE in created else ()
+        text = text or ""
+        gap = "" if not text.strip("\ufeff") else newline
+        if text and not text.endswith("\n"):
+            gap += newline
+        return f"{text}{gap}{table}", (*added, f"{gap}{table}")
+
+    def remove(self, text: str, created: Sequence[str]) -> str | None:
+        """Remove the table if it is as it was added."""
+        for table in created:
+            if table != FILE:
+                text = text.replace(table, "", 1)
+        return None if FILE in created and not text.strip() else text
+
+
+def _remove_created(text: str, created: Sequence[str], required: dict[str, int]) -> str | None:
+    for each in reversed([name for name in created if name != FILE]):
+        path = json_text.split_path(each)
+        node = json_text.find(json_text.parse_text(text), path)
+        if node is not None and (each in required or not node.value):
+            text = json_text.remove(text, path)
+    is_blank = not json_text.parse_text(text).value
+    return None if FILE in created and is_blank else text
+
+
+def _parse_toml(text: str) -> dict[str, object]:
+    return tomllib.loads(text.removeprefix("\ufeff"))
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _join(arguments: list[str]) -> str:

@@ -34,7 +34,7 @@ from memrecall.server.errors import (
     problem_from_http,
     problem_from_validation,
 )
-from memrecall.server.http import chat, graph, memories, messages, recall, users
+from memrecall.server.http import chat, graph, hooks, memories, messages, recall, users
 from memrecall.server.http.context import Context, Service
 from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, RequestMiddleware
 from memrecall.server.http.openapi import (
@@ -80,7 +80,7 @@ _LOADING = Problem("UNAVAILABLE", "not ready: loading", {"reason": "loading"}, h
 service_routes = APIRouter(tags=["service"])
 _ROUTERS = (
     service_routes,
-    *(family.router for family in (messages, memories, graph, recall, chat, users)),
+    *(family.router for family in (messages, memories, graph, recall, hooks, chat, users)),
 )
 
 
@@ -94,6 +94,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         scope.setdefault("state", {})["service"] = self.service
+        self.service.requests += 1
         await self._asgi(scope, receive, send)
 
     async def start_sweeps(self) -> None:
@@ -118,13 +119,14 @@ def create_app(
     dashboard: bool = False,
     stores_usage: bool = False,
     sign_in: SignInCode | None = None,
+    private_key: str = "",
 ) -> Application:
     """Return the service over an opened library, which the caller closes.
 
     With `allow_keyless`, local callers need no key while the database has none: use it only for a
     server that listens on the loopback address. With `dashboard` the service includes a web
     dashboard, which needs a running `run_dashboard`; `sign_in` signs one browser in. `stores_usage`
-    counts for the dashboard of another process.
+    counts for the dashboard of another process. With a `private_key`, no other key is accepted.
     """
     settings = library.settings
     is_counting = (dashboard or stores_usage) and not settings.read_only
@@ -150,6 +152,7 @@ def create_app(
         allow_keyless=allow_keyless,
         origins=origins,
         read_only=settings.read_only,
+        private_key=private_key,
     )
     routes = _McpSwitch(_routes(), service, origins)
     asgi: ASGIApp = AdmissionMiddleware(routes, authenticator, body_limits)

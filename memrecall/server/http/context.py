@@ -28,6 +28,7 @@ from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.memory import AsyncMemory, Library, recall
 from memrecall.scope import Scope
+from memrecall.search.request import SearchRequest
 from memrecall.server.auth import Principal
 from memrecall.server.errors import invalid_field
 from memrecall.server.limits import RecallLimiter
@@ -43,6 +44,7 @@ log = logging.getLogger("memrecall.server")
 CHECK_SECONDS = 5.0  # for one check
 _FAILED_SECONDS = 1.0  # until a failed check runs again
 _READY_TEXT = "ready"
+_OPENED_USERS = 3  # whose indexes are open when the service is ready
 MAX_ENDED = 50  # ended recalls that stay available to whoever is watching them
 _QUERY_LENGTH = 300
 _USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯本")
@@ -104,12 +106,19 @@ def _library_checks(library: Library) -> dict[str, Check]:
     return checks
 
 
-async def preload(embedder: Embedder | None, build_routes: Callable[[], object]) -> None:
-    """Load what a first recall would wait for, by recalls from a small database of its own."""
+async def preload(library: Library, build_routes: Callable[[], object]) -> None:
+    """Load what a first recall would wait for, by recalls from a small database of its own.
+
+    Then open the indexes of the users who were active last.
+    """
+    embedder = library.embedder
     if not isinstance(embedder, ThreadedEmbedder):  # The client of a server stays in its loop.
         embedder = HashEmbedder()
     await asyncio.to_thread(build_routes)
     await asyncio.to_thread(_load, embedder)
+    for user in await library.store.owners.latest_users(_OPENED_USERS):
+        with suppress(MemrecallError):  # disabled, or erased since
+            await library.search(Scope(user), SearchRequest(_READY_TEXT, limit=1))
     gc.freeze()  # What exists now stays: the collector need not look at it again and again.
 
 
@@ -217,6 +226,8 @@ class Service:
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     loading: "asyncio.Task[None] | None" = None  # of what the first recall needs
+    requests: int = 0  # that have arrived
+    renamed: set[tuple[str, str]] = field(default_factory=set)  # users and folders of projects
     readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,6 @@
 """`POST /v1/users/{user_id}/recall`: one result, or a stream of events."""
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
@@ -9,28 +8,22 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
-from pydantic import ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import to_json
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult
+from memrecall.agent.conversation import LARGEST_WINDOW, Conversation
 from memrecall.agent.dispatch import leaked_families
 from memrecall.agent.driver import stream_recall
-from memrecall.agent.offline.needs import RecallWhen
+from memrecall.agent.offline.needs import RecallWhen, needs_recall
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_relevant_block
 from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
-from memrecall.integrations.hooks.bindings import Binding, HookError
-from memrecall.integrations.hooks.client import OPTIONS_HEADER, REQUEST_OPTIONS
-from memrecall.integrations.hooks.database import read_conversation, store_event
-from memrecall.integrations.hooks.events import MAX_RECALLED, read_event
-from memrecall.json_objects import load_json_object
 from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope
-from memrecall.server.auth import is_loopback
-from memrecall.server.deadlines import GRACE_SECONDS, WRITE_SECONDS
-from memrecall.server.errors import Problem, RequestError
+from memrecall.server.deadlines import GRACE_SECONDS
 from memrecall.server.http.context import Context, LiveRecall, RequestContext
 from memrecall.server.http.message_models import (
     InputMessages,
@@ -58,7 +51,6 @@ from memrecall.types import Language, Moment, Role, TimeZone
 
 MAX_CONVERSATION = 200
 MAX_LIMITS = Limits(iterations=10, model_calls=60, tool_calls=120, tokens=500_000, seconds=300.0)
-_BINDING = TypeAdapter(Binding)
 
 router = APIRouter(prefix="/v1", tags=["recall"], route_class=JsonRoute)
 
@@ -164,7 +156,7 @@ async def recall(
     closing = context.service.closing
     accept = request.headers.get("accept", "")
     if accepts(accept, PLAIN_TEXT) and body.block and body.block.if_needed:
-        body = await _with_session(context, scope, body, body.block.when)
+        body = await with_session(context, scope, body, body.block.when)
         if not body.messages:
             return PlainTextResponse("")
     handler = RecallHandler(context, scope, body)
@@ -181,66 +173,20 @@ async def recall(
     return Response(result.model_dump_json(), media_type=MEDIA_TYPE)
 
 
-@router.post("/users/{user_id}/hooks/{client}/{event}", include_in_schema=False)
-async def handle_hook(
-    user_id: PathId, client: str, event: str, request: Request, context: Context
-) -> Response:
-    """Recall for an event of a client's hook and store it; return what the hook prints.
-
-    The folder of the event may have a `.memrecallignore`, which is read here: only programs on this
-    machine may ask.
-    """
-    if request.client is not None and not is_loopback(request.client.host):
-        raise RequestError(Problem("PERMISSION_DENIED", "hooks are served to this machine only"))
-    scope = context.principal.scope(user_id)
-    try:
-        binding = _parse_options(request.headers.get(OPTIONS_HEADER, "{}"), client)
-        captured = await asyncio.to_thread(read_event, binding, event, await request.body())
-    except (HookError, ValueError, re.error) as error:
-        raise RequestError(Problem("INVALID_ARGUMENT", str(error))) from None
-    if captured is None:
-        return PlainTextResponse("")
-    block = ""
-    if binding.recall and captured.recalls:
-        body = RecallRequest(
-            query=captured.messages[0].content[:MAX_RECALLED],
-            session_id=captured.session_id,
-            limits=RecallLimits(seconds=binding.deadline),
-        )
-        session = replace(scope, session_id=captured.session_id)
-        body = await _with_session(context, session, body, binding.when)
-        if body.messages:
-            handler = RecallHandler(context, session, body)
-            result = run_within(RequestDeadline(handler.deadline + GRACE_SECONDS), handler.result())
-            work = run_while_connected(result, request.receive, context.service.closing)
-            block = write_relevant_block(
-                await work, binding.characters, binding.min_confidence, only_sure=True
-            )
-    if binding.capture:
-        context.principal.require_write()
-        storing = store_event(context.library, scope, captured)
-        context.service.metrics.stored.inc(
-            await run_within(RequestDeadline(WRITE_SECONDS), storing)
-        )
-    return PlainTextResponse(captured.format_output(block))
-
-
-async def _with_session(
+async def with_session(
     context: RequestContext, scope: Scope, body: RecallRequest, when: RecallWhen = "auto"
 ) -> RecallRequest:
-    """Return the request with the messages of its session; with none if it needs no recall."""
-    messages = await read_conversation(context.library, scope, body.conversation(), when)
+    """Return the request with the messages of its session; with none if it needs no recall.
+
+    Given to a recall, the session is no evidence: the client's model sees it anyway.
+    """
+    messages = body.conversation()
+    if needs_recall(messages[-1].text, when):
+        conversation = Conversation(messages, context.library.store, scope)
+        messages = tuple(await conversation.window(LARGEST_WINDOW))
+    else:
+        messages = ()
     return body.model_copy(update={"query": None, "messages": messages})
-
-
-def _parse_options(header: str, client: str) -> Binding:
-    """Return the options of an installation; the path and the key decide its scope."""
-    options = load_json_object(header) or {}
-    fields = {name: options[name] for name in REQUEST_OPTIONS if name in options}
-    binding = _BINDING.validate_python({"client": client, "user": "", **fields})
-    BlockOptions(characters=binding.characters, min_confidence=binding.min_confidence)
-    RecallLimits(seconds=binding.deadline)
-    return binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +197,7 @@ class RecallHandler:
     scope: Scope
     body: RecallRequest
     live: LiveRecall | None = None  # already registered by the dashboard, which shows it
+    uses_model: bool = True  # if the service has one
 
     @property
     def deadline(self) -> float:
@@ -305,7 +252,8 @@ class RecallHandler:
             language=body.language,
             keep_traces_days=service.library.settings.trace_days,
         )
-        recaller = Recaller(service.library, self.scope, service.model_client, options)
+        model_client = service.model_client if self.uses_model else None
+        recaller = Recaller(service.library, self.scope, model_client, options)
         stream = stream_recall(
             recaller, body.conversation(), as_of=body.as_of, time_zone=body.time_zone
         )

@@ -1,23 +1,23 @@
-"""`memrecall hooks`: install, uninstall and status change nothing but the entries of memrecall."""
+"""`memrecall connect` and `disconnect` change nothing but the entries of memrecall."""
 
 import json
 import shlex
 import stat
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memrecall.integrations.hooks import client
+from memrecall.integrations.hooks import client, helper
 from memrecall.integrations.hooks.bindings import Binding, read_binding
 from memrecall.integrations.hooks.clients import CLIENTS
-from memrecall.integrations.hooks.installation import Installation, locate
+from memrecall.integrations.hooks.installation import Installation, installed, locate
 from tests.cases import check_each
 from tests.cli.conftest import Shell, shell  # noqa: F401 -- a fixture
 
 JSON_CLIENTS = [name for name, each in CLIENTS.items() if each.user_file.endswith(".json")]
+CONNECT = ("connect", "--yes", "--no-import", "--user", "ann", "--client")
 OTHER = '{"hooks": [{"type": "command", "command": "echo done"}]}'
 # Settings files as people have them; each must come back byte for byte.
 TEXTS: dict[str, str] = {
@@ -37,7 +37,12 @@ TEXTS: dict[str, str] = {
     "other events": '{"hooks": {"PreToolUse": [' + OTHER + ']}, "z": null}',
     "escapes": '{"a\\"b": "\\u00e9\\\\", "n": -1.5e3, "t": true, "f": [false, {}]}',
     "version": '{"version": 1, "hooks": {"stop": [{"command": "a"}]}}',
+    "other servers": '{"mcpServers": {\n "a": {"url": "a"} // mine\n}, "mcp": {"servers": {}}}',
 }
+# The TOML file that has the same name in a test.
+CONFIGS = dict.fromkeys(TEXTS, 'model = "o3" # why\n\n[mcp_servers.docs]\ncommand = "docs"\n')
+CONFIGS |= {"no final newline": 'model = "o3"', "tabs and CRLF": '# mine\r\nmodel = "o3"\r\n'}
+CONFIGS |= {"empty object": "", "byte order mark": "\ufeff# 模型\n"}
 
 
 @pytest.fixture(autouse=True)
@@ -46,15 +51,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setattr(Path, "home", lambda: folder)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "MEMRECALL_USER"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no client is installed
+    monkeypatch.setattr(helper, "warm_helper", lambda *_: None)  # test_helper.py starts it
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     return folder
 
 
 def bind(name: str, **fields: Any) -> Binding:
-    return Binding(client=name, user="ann", **fields)
+    return Binding(**{"client": name, "user": "ann", "mcp": True, **fields})
 
 
 def installed_commands(name: str, text: str) -> dict[str, list[str]]:
@@ -71,7 +78,7 @@ def installed_commands(name: str, text: str) -> dict[str, list[str]]:
 
 
 class TestSettingsFile:
-    def test_file_is_created_and_removed_again(self) -> None:
+    def test_file_is_created_and_removed_again(self, home: Path) -> None:
         def check(name: str) -> None:
             target = locate(name, None)
             target.install(bind(name))
@@ -82,6 +89,7 @@ class TestSettingsFile:
             assert target.describe()["installed"]
             target.remove()
             assert not target.settings_path.exists()
+            assert not [path for path in home.rglob("*") if path.is_file()]
             assert list(target.binding_path.parent.iterdir()) == []
             assert not target.describe()["installed"]
 
@@ -91,19 +99,42 @@ class TestSettingsFile:
         def check(case: tuple[str, str]) -> None:
             client_name, name = case
             target = locate(client_name, None)
-            target.settings_path.parent.mkdir(exist_ok=True)
             original = TEXTS[name].encode()
-            target.settings_path.write_bytes(original)
-            change = target.install(bind(client_name))
-            assert change.after is not None
-            assert target.settings_path.read_bytes() == change.after.encode() != original
+            files = [change.path for change in target.plan(bind(client_name))]
+            for file in files:
+                text = CONFIGS[name] if file.suffix == ".toml" else TEXTS[name]
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(text.encode())
+            before = [file.read_bytes() for file in files]
+            for change in target.install(bind(client_name)):
+                assert change.after is not None
+                assert change.path.read_bytes() == change.after.encode() != original
             assert target.describe()["installed"]
             again = target.install(bind(client_name))
-            assert again.is_empty
+            assert all(change.is_empty for change in again)
+            # Another user and program: the entries are replaced, and still removed as a whole.
+            assert not all(c.is_empty for c in target.install(bind(client_name, user="bob")))
             target.remove()
-            assert target.settings_path.read_bytes() == original
+            assert [file.read_bytes() for file in files] == before
 
-        check_each([(each, name) for each in JSON_CLIENTS for name in TEXTS], check)
+        check_each([(each, name) for each in CLIENTS for name in TEXTS], check)
+
+    def test_server_of_the_same_name_that_somebody_added_stays(self) -> None:
+        texts = {"cursor": '{"mcpServers": {"memrecall": {"url": "http://a/mcp"}}}'}
+        texts |= {"opencode": '{"mcp": {"memrecall": {"type": "remote", "url": "http://a/mcp"}}}'}
+        texts |= {"codex": '[mcp_servers.memrecall]\nurl = "http://a/mcp"\n'}
+
+        def check(name: str) -> None:
+            target = locate(name, None)
+            path = target.plan(bind(name))[-1].path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(texts[name])
+            target.install(bind(name))
+            assert path.read_text() == texts[name]
+            target.remove()
+            assert path.read_text() == texts[name]
+
+        check_each(texts, check)
 
     def test_other_settings_stay_where_file_was_changed_since(self) -> None:
         target = locate("claude-code", None)
@@ -132,7 +163,7 @@ class TestSettingsFile:
         text = target.settings_path.read_text("utf-8")
         moved = installed_commands("cursor", text)["beforeSubmitPrompt"][0]
         target.settings_path.write_text(text.replace(moved, "/old/bin/memrecall"), "utf-8")
-        assert not target.install(bind("cursor")).is_empty
+        assert not target.install(bind("cursor"))[0].is_empty
         installed_commands("cursor", target.settings_path.read_text("utf-8"))
         target.remove()
         assert not target.settings_path.exists()
@@ -156,7 +187,7 @@ class TestSettingsFile:
 
         def check(name: str) -> None:
             path.write_text(cases[name], "utf-8")
-            outcome = shell("hooks", "install", "claude-code", "--user", "ann")
+            outcome = shell(*CONNECT, "claude-code")
             assert outcome.code == 2, outcome
             assert str(path) in outcome.err
             assert path.read_text("utf-8") == cases[name]
@@ -178,63 +209,31 @@ class TestSettingsFile:
         assert "BeforeAgent" in real.read_text("utf-8")
 
 
-class TestNotify:
-    TEXTS = ("", 'model = "o3"\n', '# mine\r\nmodel = "o3" # why\r\n[tools]\r\nweb = true\r\n')
-
-    def test_notify_line_is_added_and_removed(self) -> None:
-        target = locate("codex-notify", None)
-        target.settings_path.parent.mkdir()
-
-        def check(text: str) -> None:
-            target.settings_path.write_bytes(text.encode())
-            target.install(bind("codex-notify"))
-            settings = tomllib.loads(target.settings_path.read_bytes().decode())
-            assert settings["notify"][-3:-1] == ["agent-turn-complete", "--config"]
-            assert settings.get("model") == (tomllib.loads(text).get("model"))
-            assert target.describe()["installed"]
-            assert target.install(bind("codex-notify")).is_empty
-            target.remove()
-            assert target.settings_path.read_bytes() == text.encode()
-
-        check_each(self.TEXTS, check)
-
-    def test_other_notify_program_is_kept(self, shell: Shell) -> None:  # noqa: F811
-        path = locate("codex-notify", None).settings_path
-        path.parent.mkdir()
-        for text in ('notify = ["say", "done"]\n', "notify = [\n"):
-            path.write_text(text)
-            outcome = shell("hooks", "install", "codex-notify", "--user", "ann")
-            assert outcome.code == 2
-            assert path.read_text() == text
-
-
 def read(target: Installation) -> Binding:
     return read_binding(str(target.binding_path))
 
 
 class TestCommands:
-    def test_install_binds_user_and_project(self, shell: Shell, tmp_path: Path) -> None:  # noqa: F811
+    def test_connect_binds_user_and_project(
+        self,
+        shell: Shell,  # noqa: F811
+        tmp_path: Path,
+        home: Path,
+    ) -> None:
         project = tmp_path / "work" / "项目 a"
         project.mkdir(parents=True)
-        options = ("--user", "ann", "--project", project, "--deadline", "1.5", "--no-capture")
-        outcome = shell(
-            *(
-                "hooks",
-                "install",
-                "claude-code",
-                *options,
-                "--redact-pattern",
-                "A+",
-                "--db",
-                "x.db",
-            ),
-            "--json",
-        )
+        options = ("--project", project, "--deadline", "1.5", "--no-capture", "--all-projects")
+        more = ("--redact-pattern", "A+", "--db", "x.db", "--json")
+        outcome = shell(*CONNECT, "claude-code", *options, *more)
         assert outcome.code == 0, outcome
         target = locate("claude-code", project)
-        assert outcome.json["settings_file"] == str(project / ".claude" / "settings.local.json")
-        assert outcome.json["binding"] == str(target.binding_path)
-        assert (outcome.json["changed"], outcome.json["injects"]) == (True, True)
+        (item,) = outcome.json["items"]
+        assert item["settings_file"] == str(project / ".claude" / "settings.local.json")
+        assert item["binding"] == str(target.binding_path)
+        assert (item["changed"], item["injects"]) == (True, True)
+        servers = json.loads((home / ".claude.json").read_text("utf-8"))
+        command = servers["projects"][str(project)]["mcpServers"]["memrecall"]
+        assert command["args"][-4:] == ["--user", "ann", "--db", str(Path("x.db").absolute())]
         binding = read(target)
         assert (binding.user, binding.workspace) == ("ann", str(project))
         assert (binding.deadline, binding.capture, binding.redact_patterns) == (1.5, False, ("A+",))
@@ -251,8 +250,7 @@ class TestCommands:
         def check(name: str) -> None:
             path = locate(name, None).settings_path
             for deadline, seconds in ((2, 10), (30.5, 36), (60, 65), (2, 65)):
-                command = ("hooks", "install", name, "--user", "ann", "--deadline", deadline)
-                assert shell(*command).code == 0
+                assert shell(*CONNECT, name, "--deadline", deadline).code == 0
                 hooks = json.loads(path.read_text("utf-8"))["hooks"]
                 timeouts = {
                     hook["timeout"] for (group,) in hooks.values() for hook in group["hooks"]
@@ -261,48 +259,81 @@ class TestCommands:
 
         check_each(units, check)
 
-    def test_uninstall_says_if_nothing_is_installed(self, shell: Shell) -> None:  # noqa: F811
-        for name in ("gemini", "codex-notify"):
-            outcome = shell("hooks", "uninstall", name)
-            assert (outcome.code, "removed from" in outcome.out) == (0, False)
-            assert outcome.out.startswith("nothing to remove: ")
-            assert not shell("hooks", "uninstall", name, "--json").json["changed"]
+    def test_clients_are_found_shown_and_connected_after_one_confirmation(
+        self,
+        shell: Shell,  # noqa: F811
+        home: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        assert "no coding assistant was found" in shell("connect").err
+        for folder in (".claude", ".gemini", ".config/opencode"):
+            (home / folder).mkdir(parents=True)
+        questions: list[str] = []
+        monkeypatch.setattr("typer.confirm", lambda text, **_: questions.append(text))
+        monkeypatch.setattr("getpass.getuser", lambda: "lin")
+        outcome = shell("connect", "--no-import")
+        assert outcome.code == 0, outcome
+        assert questions == ["Connect Claude Code, Gemini CLI, OpenCode?"]
+        for name in (".claude/settings.json", ".claude.json", ".gemini/settings.json"):
+            assert f"+++ {home / name}\n" in outcome.out
+        assert [each.client.name for each in installed()] == ["claude-code", "gemini", "opencode"]
+        assert {read(each).user for each in installed()} == {"lin"}
+        server = json.loads((home / ".config/opencode/opencode.json").read_text())["mcp"]
+        assert server["memrecall"]["command"][-2:] == ["--project", "."]
+        assert shell("connect", "--json").code == 2  # nobody to ask
+        assert shell("disconnect").code == 0
+        assert questions[1:] == ["Disconnect Claude Code, Gemini CLI, OpenCode?"]
+        assert not [path for path in home.rglob("*") if path.is_file()]
+        assert "no client is connected" in shell("disconnect").out
 
-    def test_dry_run_shows_diff_and_writes_nothing(self, shell: Shell) -> None:  # noqa: F811
+    def test_dry_run_shows_diff_and_writes_nothing(self, shell: Shell, home: Path) -> None:  # noqa: F811
         target = locate("cursor", None)
-        outcome = shell("hooks", "install", "cursor", "--user", "ann", "--dry-run", "--create-key")
+        outcome = shell(*CONNECT, "cursor", "--dry-run", "--create-key")
         assert outcome.code == 0, outcome
         assert outcome.out.startswith("--- /dev/null\n+++ ")
-        assert "+{" in outcome.out
         assert "afterAgentResponse" in outcome.out
-        assert not target.settings_path.exists()
+        assert "mcpServers" in outcome.out
+        assert not list(home.iterdir())
         assert not target.binding_path.exists()
-        assert shell("hooks", "install", "cursor", "--user", "ann").code == 0
-        outcome = shell("hooks", "uninstall", "cursor", "--dry-run", "--json")
-        assert outcome.json["changed"]
-        assert "+++ /dev/null" in outcome.json["diff"]
+        assert shell(*CONNECT, "cursor").code == 0
+        outcome = shell("disconnect", "--client", "cursor", "--dry-run", "--json")
+        assert outcome.json["items"][0]["changed"]
+        assert "+++ /dev/null" in outcome.json["items"][0]["diff"]
         assert target.settings_path.exists()
-        again = shell("hooks", "install", "cursor", "--user", "ann", "--dry-run")
-        assert "stays as it is" in again.out
+        assert "stays as it is" in shell(*CONNECT, "cursor", "--dry-run").out
 
-    def test_status_shows_every_client(self, shell: Shell) -> None:  # noqa: F811
-        for name in ("codex-notify", "gemini"):
-            assert shell("hooks", "install", name, "--user", "ann").code == 0
-        rows = {row["client"]: row for row in shell("hooks", "status", "--json").json["items"]}
-        assert rows.keys() == CLIENTS.keys()
-        assert [name for name, row in rows.items() if row["installed"]] == [
-            "codex-notify",
-            "gemini",
-        ]
-        assert rows["gemini"]["user"] == "ann"
-        assert rows["gemini"]["pending"] == 0
-        assert "key" in rows["gemini"]
-        text = shell("hooks", "status").out
-        assert "gemini        user: capture and recall for ann" in text
-        assert "codex-notify  user: capture for ann" in text
-        assert "cursor        user: not installed" in text
-        assert shell("hooks", "uninstall", "gemini").code == 0
-        assert "gemini        user: not installed" in shell("hooks", "status").out
+    def test_status_sums_receipts_of_every_client(self, shell: Shell) -> None:  # noqa: F811
+        for name in ("codex", "gemini"):
+            assert shell(*CONNECT, name).code == 0
+        path = str(locate("gemini", None).binding_path)
+        cost = {"tokens": 210, "model_calls": 0, "milliseconds": 41}
+        client.write_log(path, "BeforeAgent", recalled=2, stored=1, **cost)
+        client.write_log(path, "AfterAgent", recalled=0, stored=1, milliseconds=21)
+        client.write_log(path, "AfterAgent", problem="the service answered 503")
+        items = {row["client"]: row for row in shell("connect", "--status", "--json").json["items"]}
+        assert items.keys() == CLIENTS.keys()
+        assert [n for n, row in items.items() if row["installed"]] == ["codex", "gemini"]
+        assert (items["gemini"]["user"], items["gemini"]["pending"]) == ("ann", 0)
+        activity = items["gemini"]["activity"]
+        sums = ("events", "recalled", "stored", "errors", "last_event")
+        assert [activity[name] for name in sums] == [3, 2, 2, 1, "AfterAgent"]
+        lines = shell("connect", "--status").out.splitlines()
+        assert lines[0].split() == ["client", "events", "last", "event", *sums[1:4]]
+        row = next(n for n, line in enumerate(lines) if line.startswith("gemini"))
+        assert lines[row].split()[-3:] == ["2", "2", "1"]
+        assert "recalled 2 memories, 210 tokens added, 0 model calls, 31 ms" in lines[row + 1]
+        assert "the service answered 503" in lines[row + 2]
+        assert any(line.startswith("cursor") and "not connected" in line for line in lines)
+
+    def test_former_commands_say_their_new_name(self, shell: Shell) -> None:  # noqa: F811
+        former = shell("hooks", "install", "gemini", "--user", "ann", "--deadline", "3", "--json")
+        assert former.code == 0, former
+        assert "memrecall connect --client gemini --yes" in former.err
+        assert read(locate("gemini", None)).deadline == 3
+        assert "connect --status" in shell("hooks", "status").err
+        assert shell("hooks", "uninstall", "gemini", "--json").json["items"][0]["changed"]
+        assert not installed()
+        assert shell("hooks", "install", "emacs", "--user", "ann").code == 2
 
     def test_created_key_opens_one_user_and_survives_reinstallation(
         self,
@@ -310,7 +341,7 @@ class TestCommands:
         tmp_path: Path,
     ) -> None:
         db = tmp_path / "chat.db"
-        install = ("hooks", "install", "codex", "--user", "ann", "--agent", "work", "--db", db)
+        install = (*CONNECT, "codex", "--agent", "work", "--db", db)
         refused = shell(*install)
         assert refused.code == 2
         assert "--create-key" in refused.err
@@ -321,24 +352,23 @@ class TestCommands:
         assert (item["users"], item["agent_id"]) == (["ann"], "work")
         assert shell(*install, "--deadline", "1").code == 0
         assert read(locate("codex", None)).key == key
-        status = shell("hooks", "status")
-        assert key not in status.out + shell("hooks", "status", "--json").out
+        status = shell("connect", "--status")
+        assert key not in status.out + shell("connect", "--status", "--json").out
 
     def test_wrong_values_are_refused(self, shell: Shell, tmp_path: Path) -> None:  # noqa: F811
         cases: dict[str, tuple[object, ...]] = {
-            "unknown client": ("emacs", "--user", "ann"),
+            "unknown client": ("emacs",),
             "empty user": ("codex", "--user", ""),
-            "another machine": ("codex", "--user", "ann", "--url", "http://192.0.2.7:80"),
-            "no address": ("codex", "--user", "ann", "--url", "localhost"),
-            "broken pattern": ("codex", "--user", "ann", "--redact-pattern", "("),
-            "no key": ("codex", "--user", "ann", "--key-file", tmp_path / "none"),
-            "no project": ("codex", "--user", "ann", "--project", tmp_path / "none"),
-            "no project file": ("codex-notify", "--user", "ann", "--project", tmp_path),
-            "long deadline": ("codex", "--user", "ann", "--deadline", 61),
+            "another machine": ("codex", "--url", "http://192.0.2.7:80"),
+            "no address": ("codex", "--url", "localhost"),
+            "broken pattern": ("codex", "--redact-pattern", "("),
+            "no key": ("codex", "--key-file", tmp_path / "none"),
+            "no project": ("codex", "--project", tmp_path / "none"),
+            "long deadline": ("codex", "--deadline", 61),
         }
 
         def check(name: str) -> None:
-            outcome = shell("hooks", "install", *cases[name])
+            outcome = shell(*CONNECT, *cases[name])
             assert outcome.code == 2, outcome
             assert outcome.err.startswith("error: ")
             assert not list(tmp_path.glob("xdg_config_home/**/*.json"))
