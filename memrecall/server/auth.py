@@ -29,7 +29,8 @@ IDLE_SECONDS = 600.0  # after which a private service ends
 KEY_ACTOR = "key "  # before the id of the key, in the log of changes
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
-USER_HEADER = "X-Memrecall-User"  # which of a key's users; set by trusted code, never by a model
+# Which of a key's users, and which project: set by trusted code, never by a model.
+USER_HEADER, PROJECT_HEADER = "X-Memrecall-User", "X-Memrecall-Project"
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
@@ -54,6 +55,15 @@ class AdminReads:
         self.users.clear()
 
 
+def _read_header(headers: Headers, name: str) -> str | None:
+    """Return a header, quoted as in a path: a proxy hashes either to the same process."""
+    value = headers.get(name.lower().encode())
+    try:
+        return None if value is None else unquote_to_bytes(value).decode()
+    except UnicodeDecodeError:
+        raise invalid_field(name, "must be percent-encoded UTF-8, as in a path") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """An authenticated caller and the users it may act for (None: all users)."""
@@ -64,6 +74,7 @@ class Principal:
     read_only: bool = False
     permissions: frozenset[Permission] = frozenset()
     named_user: str | None = None  # by a header: the only user of this request
+    named_project: str | None = None  # by a header too
     refusal: str = "this key is read-only"  # the answer to a write, if it is
     reads: AdminReads | None = field(default=None, compare=False)  # of the key of an admin
 
@@ -79,39 +90,40 @@ class Principal:
         """The author of changes that histories record."""
         return f"{KEY_ACTOR}{self.key_id}"
 
-    def bind_user(self, headers: Headers) -> "Principal":
-        """Return the principal bound to the user of the header X-Memrecall-User, if there is one.
+    def bind(self, headers: Headers) -> "Principal":
+        """Return the principal bound to the user and the project of the headers, if they name any.
 
         Raise RequestError if the key may not act for that user, InvalidArgument if it is no id.
         """
-        value = headers.get(USER_HEADER.lower().encode())
-        if value is None:
-            return self
-        try:  # Quoted as in a path, so that a proxy hashes either to the same process.
-            user = check_id(USER_HEADER, unquote_to_bytes(value).decode())
-        except UnicodeDecodeError:
-            raise invalid_field(
-                USER_HEADER, "must be percent-encoded UTF-8, as in a path"
-            ) from None
-        if self.users is not None and user not in self.users:
-            message = f"the key has no access to the user in the header {USER_HEADER}"
-            raise RequestError(Problem("PERMISSION_DENIED", message))
-        return replace(self, named_user=user)
+        user, project = (_read_header(headers, name) for name in (USER_HEADER, PROJECT_HEADER))
+        if user is not None:
+            check_id(USER_HEADER, user)
+            if self.users is not None and user not in self.users:
+                message = f"the key has no access to the user in the header {USER_HEADER}"
+                raise RequestError(Problem("PERMISSION_DENIED", message))
+        return (
+            self
+            if user is project is None
+            else replace(self, named_user=user, named_project=project)
+        )
 
     def scope(
         self, user_id: str, session_id: str | None = None, project: str | None = None
     ) -> Scope:
         """Return the scope of a user; raise NotFound if the key may not act for that user.
 
-        Raise RequestError if a header names another user. This is the only way to a scope in the
-        service.
+        Raise RequestError if a header names another one, or another project. This is the only way
+        to a scope in the service.
         """
         if self.named_user not in (None, user_id):
             raise invalid_field(USER_HEADER, "names another user than the rest of the request")
+        if self.named_project is not None and project not in (None, self.named_project):
+            raise invalid_field(PROJECT_HEADER, "names another project than the rest")
         if self.users is not None and user_id not in self.users:
             raise NotFound("the key has no access to this user")
         if self.reads is not None:
             self.reads.users.add(user_id)
+        project = project or self.named_project
         return Scope(user_id, self.agent_id, session_id, self.permissions, project)
 
     def can_view(self, user_id: str) -> bool:

@@ -14,11 +14,11 @@ from memrecall.integrations.hooks.bindings import read_binding, write_private
 from memrecall.integrations.hooks.client import HELPER, find_helper, helper_path, write_log
 from memrecall.integrations.hooks.hook import deliver
 from memrecall.integrations.hooks.outbox import Outbox
+from memrecall.logs import log_to_stderr
 from memrecall.server.auth import PrivateAccess
 from memrecall.server.runner import ServerInfo, run_in_event_loop, serve
 from memrecall.server.supervisor import end_process_in
 from memrecall.settings import load_settings
-from memrecall.telemetry import log_to_stderr
 
 log = logging.getLogger("memrecall.server")
 
@@ -38,7 +38,6 @@ def run_helper(path: str, lock: int) -> None:
         text_workers=0,  # this process is the only one
         model="",
         dashboard=False,
-        telemetry=False,
     )
     access = PrivateAccess(secrets.token_urlsafe(32))
     address = helper_path(path)

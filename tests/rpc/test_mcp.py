@@ -272,6 +272,29 @@ class TestScope:
             ):
                 await client.list_tools()
 
+    async def test_header_selects_the_project(self, service: HttpService) -> None:
+        key = await service.create_key("ann")
+        said = {
+            "shop": "The tea shop deploys on Fridays",
+            "blog": "The tea blog deploys on Mondays",
+        }
+        for project, content in said.items():
+            async with over_http(
+                service.url, key, "auto", **{"X-Memrecall-Project": project}
+            ) as client:
+                await call_tool(client, "remember", content=content)
+        for project, content in said.items():
+            async with over_http(
+                service.url, key, "auto", **{"X-Memrecall-Project": project}
+            ) as client:
+                found = await call_tool(client, "list_memories")
+                assert [memory["content"] for memory in found["memories"]] == [content]
+        async with over_http(
+            service.url, key, "auto", **{"X-Memrecall-Project": "x" * 300}
+        ) as client:
+            with pytest.raises(MCPError, match="project"):
+                await client.list_tools()
+
     async def test_unlisted_tool_is_refused(self, service: HttpService) -> None:
         async with over_http(service.url, await service.create_key("ann")) as client:
             for tool in set(KNOWLEDGE_TOOLS) - set(PUBLIC_TOOLS):

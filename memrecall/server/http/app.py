@@ -25,7 +25,7 @@ from memrecall.memory.recall import make_extractor
 from memrecall.memory.retention import SweepSchedule
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import USER_HEADER, Authenticator, SignInCode
+from memrecall.server.auth import PROJECT_HEADER, USER_HEADER, Authenticator, SignInCode
 from memrecall.server.deadlines import DEADLINE_HEADER, RequestSeconds
 from memrecall.server.errors import (
     RETRY_AFTER,
@@ -161,7 +161,7 @@ def create_app(
             asgi,
             allow_origins=sorted(origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=[*_HEADERS, *_MCP_HEADERS, USER_HEADER, DEADLINE_HEADER],
+            allow_headers=[*_HEADERS, *_MCP_HEADERS, USER_HEADER, PROJECT_HEADER, DEADLINE_HEADER],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     if dashboard:

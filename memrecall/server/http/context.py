@@ -329,7 +329,7 @@ class RequestContext:
 
 async def _request_context(request: Request) -> RequestContext:
     state = request.scope["state"]
-    principal = state["principal"].bind_user(dict(request.scope["headers"]))
+    principal = state["principal"].bind(dict(request.scope["headers"]))
     return RequestContext(state["service"], principal, state["log_fields"])
 
 

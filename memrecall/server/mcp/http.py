@@ -99,9 +99,8 @@ class McpEndpoint:
     async def _context_of(self, context: McpRequest) -> ToolContext:
         request: Any = context.request
         assert isinstance(request, Request)  # noqa: S101 -- HTTP always has one
-        principal = _bind_user(request)
+        principal, scope = _bind(request)
         service = self._service
-        scope = principal.bound_scope()
         return make_context(
             service.library,
             scope or UserScope(NO_USER, principal.agent_id, permissions=principal.permissions),
@@ -139,10 +138,11 @@ async def _limit(service: Service, principal: Principal) -> AsyncIterator[None]:
         raise RunError(error.problem.message) from None
 
 
-def _bind_user(request: Request) -> Principal:
-    """Return the principal of a request; its client shows messages of MCP only, not of HTTP."""
+def _bind(request: Request) -> tuple[Principal, UserScope | None]:
+    """Return whose request it is; its client shows messages of MCP only, not of HTTP."""
     principal: Principal = request.scope["state"]["principal"]
     try:
-        return principal.bind_user(dict(request.scope["headers"]))
+        principal = principal.bind(dict(request.scope["headers"]))
+        return principal, principal.bound_scope()
     except (RequestError, InvalidArgument) as error:
         raise MCPError(int(Code.PERMISSION_DENIED), str(error)) from None
