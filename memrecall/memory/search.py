@@ -18,6 +18,7 @@ from memrecall.search.sources import join_sources, mark_outdated
 from memrecall.store import Graph, MemoryQuery, Reads, Store, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
 from memrecall.store.graph_tables import TableReader
+from memrecall.types import Message
 
 _log = logging.getLogger(__name__)
 
@@ -84,30 +85,21 @@ async def search_memories(library: Library, scope: Scope, search: MemorySearch) 
     hits = put_claims_last(joined.results)[: search.limit]
     results = [hit_item(hit, page.records[hit.key]) for hit in hits]
     await quote_conflicts(library.store, scope, results)
-    await _add_sources(library.store, scope, page, hits, results)
+    _add_sources(page, hits, results)
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, request.threshold)
     return {"results": results, "total_found": joined.total_found, "message": page.message}
 
 
-async def _add_sources(
-    store: Store,
-    scope: Scope,
-    page: SearchPage,
-    hits: Sequence[Hit],
-    items: Sequence[dict[str, Any]],
-) -> None:
+def _add_sources(page: SearchPage, hits: Sequence[Hit], items: Sequence[dict[str, Any]]) -> None:
     """Add to each item the message that it comes from, of several the one that ranks first."""
     ranks = {hit.key: rank for rank, hit in enumerate(page.results)}
-    sources: list[str | None] = []
-    for hit in hits:
-        keys = set(hit.sources) - page.withheld_sources
-        sources.append(min(keys, key=lambda key: (ranks.get(key, len(ranks)), key), default=None))
-    stored = await store.timeline(scope).get_many(list(filter(None, set(sources))))
-    quotes: dict[str | None, Any] = {row.message_id: quote_message(row) for row in stored}
-    for item, source in zip(items, sources, strict=True):
-        item["source"] = quotes.get(source)
+    for hit, item in zip(hits, items, strict=True):
+        keys = (set(hit.sources) - page.withheld_sources) & page.records.keys()
+        source = min(keys, key=lambda key: (ranks.get(key, len(ranks)), key), default=None)
+        message = page.records[source] if source else None
+        item["source"] = quote_message(message) if isinstance(message, Message) else None
 
 
 async def _build_request(library: Library, scope: Scope, search: MemorySearch) -> SearchRequest:

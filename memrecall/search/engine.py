@@ -35,7 +35,8 @@ from memrecall.search.ranking.ranker import RankedRows, Ranking, rank
 from memrecall.search.ranking.rerank import RERANKED, can_rerank, rerank, with_lines_before
 from memrecall.search.ranking.selection import RankPosition
 from memrecall.search.request import KINDS, SearchRequest
-from memrecall.search.results import SearchPage, UserRow, make_hit
+from memrecall.search.results import SearchPage, UserRow, make_hit, unknown_owner
+from memrecall.search.sources import with_sources
 from memrecall.search.updates import put_updates_first
 from memrecall.store import (
     KnowledgeEntry,
@@ -117,7 +118,7 @@ class SearchEngine:
             user = await self._read_version(scope, request, feed)
         if user is None:
             self._cache.forget(feed.owner)
-            return _unknown_owner(scope, request)
+            return unknown_owner(scope, request)
         return await self._run(self._begin(scope, request, feed, user), query)
 
     async def _run(self, search: _Search, query: Query | None) -> SearchPage:
@@ -127,7 +128,7 @@ class SearchEngine:
         noise = await self._noise(vector)
         async with self._cache.open(search.feed, user) as columns:
             if columns is None:
-                return _unknown_owner(scope, request)
+                return unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
             sources = await self._withheld_sources(search, columns)
             if sources and request.kind != "memory":
@@ -159,6 +160,8 @@ class SearchEngine:
         missing = [row for row, name in _names(columns, ranked.rows) if name not in stored]
         stored |= await _read_rows(self._store, scope, columns, missing, reads)
         page = await reads.compute(_make_page, request, query.query, columns, ranked, stored)
+        if request.withhold_sources:  # for results that quote the others
+            page = await with_sources(self._store, scope, page, reads)
         return page, ranked
 
     async def _withheld_sources(self, search: _Search, columns: Columns) -> frozenset[str]:
@@ -320,14 +323,6 @@ class SearchEngine:
             except EmbedderFailed:
                 return None
         return Noise.of(self._background @ vector)
-
-
-def _unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:
-    if request.kind == "knowledge":
-        agent = scope.agent_id or DEFAULT_NAME
-        return SearchPage(explanation=f"agent {agent!r} has no knowledge entries yet")
-    user = scope.user_id
-    return SearchPage(explanation=f"there is no user {user!r}: nothing is stored under this id")
 
 
 StoredRows = dict[tuple[str, str], UserRow | KnowledgeEntry]

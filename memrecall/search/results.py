@@ -6,7 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from memrecall.search.request import Kind
+from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.search.request import Kind, SearchRequest
 from memrecall.store import KnowledgeEntry
 from memrecall.types import DIGESTS, MemoryRecord, Message
 
@@ -140,7 +141,8 @@ class SearchPage:
     unembedded: int = 0  # rows that could be found by their words only
     next_cursor: str | None = None
     searched: int = 0  # rows that passed the filters
-    # The memories and messages among the results as they are stored, by their keys.
+    # The memories and messages among the results as they are stored, by their keys; with the
+    # messages that memories come from, if the request withholds some of them.
     records: Mapping[str, UserRow] = field(default_factory=dict, repr=False, compare=False)
     outdated: tuple[str, ...] = ()  # keys of superseded memories, the newest of many
 
@@ -191,3 +193,12 @@ class ScoredPage:
     def degraded(self) -> DegradeReason | None:
         """Why the search was less thorough than requested, if it was."""
         return DegradeReason.PARTLY_EMBEDDED if self.unembedded else None
+
+
+def unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:
+    """Return the page of a user or an agent under whose id nothing is stored."""
+    if request.kind == "knowledge":
+        agent = scope.agent_id or DEFAULT_NAME
+        return SearchPage(explanation=f"agent {agent!r} has no knowledge entries yet")
+    user = scope.user_id
+    return SearchPage(explanation=f"there is no user {user!r}: nothing is stored under this id")

@@ -6,9 +6,16 @@ from datetime import datetime
 
 from memrecall.scope import Scope
 from memrecall.search.results import Hit, SearchPage, stated_by
-from memrecall.store import Store
+from memrecall.store import Reads, Store
 
 _MOVED = 10  # first hits among which outdated ones are last
+
+
+async def with_sources(store: Store, scope: Scope, page: SearchPage, reads: Reads) -> SearchPage:
+    """Return a page whose records have the messages that its memories come from."""
+    keys = {key for hit in page.results for key in hit.sources} - page.records.keys()
+    messages = await store.timeline(scope).get_many(sorted(keys), reads)
+    return replace(page, records={**page.records, **{m.message_id: m for m in messages}})
 
 
 async def mark_outdated(store: Store, scope: Scope, page: SearchPage) -> SearchPage:
