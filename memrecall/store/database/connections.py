@@ -10,7 +10,6 @@ range read over HTTP 1.5 times: it spends more on a statement than SQLite does.
 """
 
 import asyncio
-import json
 import sqlite3
 from collections import namedtuple
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from contextlib import (
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
+from pydantic_core import from_json
 from sqlalchemy import (
     JSON,
     CompoundSelect,
@@ -225,10 +225,7 @@ def _result_converter(type_: Any, dialect: Dialect) -> Any:
 
 
 def _read_json(value: Any) -> Any:
-    # Most rows have no metadata, and every hit of a search has several such columns.
-    if value == "{}":
-        return {}
-    return json.loads(value) if isinstance(value, str) else value  # SQLite stores 5 as a number
+    return from_json(value) if isinstance(value, str) else value  # SQLite stores 5 as a number
 
 
 def _pad(items: list[Any]) -> list[Any]:
