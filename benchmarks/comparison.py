@@ -2,13 +2,11 @@
 
 import asyncio
 import itertools
-import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from rich.table import Table
 
@@ -26,12 +24,6 @@ OTHER_USERS = 16
 # The clients of the mixed load by call, 64 in all.
 MIX = {"post": 16, "range read": 16, "neighbours": 8, "lexical": 16, "semantic": 8}
 # What this checkout may take at most, relative to the other one, which took so many milliseconds.
-IN_PROCESS = {
-    "hybrid search of 300 rows": 2 / 4.1,
-    "keyword search of 300 rows": 1 / 2.3,
-    "single add": 1.5 / 3.0,
-    "embedding of a question": 0.5,
-}
 LEXICAL_RATIO = 6 / 14
 _days = itertools.count()
 
@@ -217,22 +209,6 @@ async def compare_large_user(
     )
 
 
-async def compare_in_process(
-    comparison: Comparison, checkouts: Mapping[str, Checkout], place: Place, rounds: int
-) -> None:
-    """Compare the CPU time of single calls without HTTP, in processes that take turns."""
-    say("in process")
-    times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for _ in range(rounds):
-        for side, checkout in checkouts.items():
-            output = await checkout.run_script(place, "in_process.py")
-            for name, value in json.loads(output).items():
-                times[name][side].append(value)
-    for name, sides in times.items():
-        values = [median(sides[side]) for side in (OTHER, THIS)]
-        comparison.show(f"in process: {name}, CPU ms", values[0], values[1], IN_PROCESS[name])
-
-
 async def compare(
     report: Report,
     table: Table,
@@ -261,7 +237,6 @@ async def compare(
             for side, checkout in checkouts.items()
         }
         comparison = Comparison(services, report, table, seconds)
-        await compare_in_process(comparison, checkouts, places[THIS], rounds=SLICES // 2)
         await compare_reads(comparison, large_calls)
         await compare_posts(comparison, [own["lexical"] for own in small_calls])
         await compare_mix(comparison, small_calls)

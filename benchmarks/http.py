@@ -5,7 +5,6 @@
     python benchmarks/http.py --postgres                 the same on PostgreSQL
     python benchmarks/http.py --against FOLDER           the same calls, posts and mixes of both, on
                                                          this checkout and on another one in turn
-    python benchmarks/http.py --against FOLDER --in-process    only the calls without a service
     python benchmarks/http.py --attack                   others' responses during slow requests
     python benchmarks/http.py --bulk                     writes while others' vectors are computed
     python benchmarks/http.py --against FOLDER --full    with 100,000 messages instead of 5,000
@@ -41,9 +40,7 @@ from benchmarks.calls import USER, Question, all_calls, nothing  # noqa: E402
 from benchmarks.comparison import (  # noqa: E402
     OTHER,
     THIS,
-    Comparison,
     compare,
-    compare_in_process,
 )
 from benchmarks.corpus import Corpus, load_corpus  # noqa: E402
 from benchmarks.databases import Place, new_place, opened  # noqa: E402
@@ -59,7 +56,6 @@ CLIENTS = (1, 16, 64)
 MOST_ADDED = {"range read": 1.5, "neighbours": 1.5}
 MOST_ADDED_BY_SEARCH = 3.0
 FULL, QUICK = 100_000, 5_000  # messages of one user
-IN_PROCESS_ROUNDS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +160,6 @@ async def compare_checkouts(
     table = _make_table(f"{_title(options)}, against {options.against}", "call")
     for heading in ("other", "this", "this / other"):
         table.add_column(heading, justify="right")
-    if options.in_process:
-        checkouts = {OTHER: Checkout(options.against), THIS: Checkout()}
-        comparison = Comparison({}, report, table, options.seconds)
-        await compare_in_process(comparison, checkouts, places[0], IN_PROCESS_ROUNDS)
-        return table
     await compare(
         report,
         table,
@@ -278,17 +269,12 @@ def _read_options() -> argparse.Namespace:
     )
     kinds.add_argument("--attack", action="store_true", help="measure others beside an attacker")
     kinds.add_argument("--bulk", action="store_true", help="measure writes beside a backlog")
-    parser.add_argument(
-        "--in-process", action="store_true", help="with --against: no service, only single calls"
-    )
     parser.add_argument("--full", action="store_true", help=f"with {FULL:,} messages of one user")
     parser.add_argument("--messages", type=int, help="of one user")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each cell of the table")
     parser.add_argument("--postgres", nargs="?", const="", metavar="URL", help="instead of SQLite")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
-    if options.in_process and not options.against:
-        parser.error("--in-process requires --against")
     if options.messages is None:
         is_quick = (options.against or options.attack or options.bulk) and not options.full
         options.messages = QUICK if is_quick else FULL
