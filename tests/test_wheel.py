@@ -60,13 +60,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.service
 def test_wheel_contains_package_data(installed: Path) -> None:
     files = {path.relative_to(installed).as_posix() for path in installed.rglob("*")}
-    assert "memrecall/py.typed" in files
-    assert "memrecall/extraction/rules/tables/zh/slots.txt" in files
-    assert "memrecall/text/word_costs.txt" in files
-    assert f"memrecall/embedding/query_maps/{LOCAL_MODEL}.npy" in files
-    assert "memrecall/embedding/query_maps/NOTICE.txt" in files
-    assert "memrecall/store/database/migrations/0001.sqlite.sql" in files
-    assert "memrecall/store/database/migrations/0001.postgresql.sql" in files
+    package = [path for path in (ROOT / "memrecall").rglob("*") if path.is_file()]
+    data = {
+        path.relative_to(ROOT).as_posix() for path in package if "__pycache__" not in path.parts
+    }
+    assert f"memrecall/embedding/query_maps/{LOCAL_MODEL}.npy" in data
+    assert sorted(data - files) == [], "list them as package data in pyproject.toml"
     assert not any(name.startswith(("tests/", "benchmarks/", "prompts/")) for name in files)
 
 
