@@ -201,6 +201,7 @@ def write_relevant_block(
         memories = result.model_copy(update={"memories": new}).sure_memories()
         if result.certainty is not Certainty.SURE:
             confidence = joint_probability(memories)
+            result = result.model_copy(update={"confidence": confidence})
     if not memories or confidence < min_confidence:
         return ""
     if len(memories) == len(result.memories):

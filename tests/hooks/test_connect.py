@@ -12,7 +12,7 @@ import pytest
 from memrecall.integrations.hooks import client, helper
 from memrecall.integrations.hooks.bindings import Binding, read_binding
 from memrecall.integrations.hooks.clients import CLIENTS
-from memrecall.integrations.hooks.installation import Installation, installed, locate
+from memrecall.integrations.hooks.installation import Installation, find_clients, installed, locate
 from tests.cases import check_each
 from tests.cli.conftest import Shell, shell  # noqa: F401 -- a fixture
 
@@ -354,6 +354,33 @@ class TestCommands:
         assert read(locate("codex", None)).key == key
         status = shell("connect", "--status")
         assert key not in status.out + shell("connect", "--status", "--json").out
+
+    def test_disconnecting_leaves_no_folder_of_a_client_that_was_not_there(
+        self,
+        shell: Shell,  # noqa: F811
+    ) -> None:
+        assert shell("connect", "--all", "--yes", "--no-import", "--user", "ann").code == 0
+        assert len(find_clients()) == len(CLIENTS)
+        assert shell("disconnect", "--yes").code == 0
+        assert find_clients() == []
+
+    def test_failed_write_leaves_the_file_and_nothing_else(
+        self,
+        shell: Shell,  # noqa: F811
+        home: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        path = locate("gemini", None).settings_path
+        path.parent.mkdir()
+        path.write_text("{}")
+
+        def fail(*_: object) -> None:
+            raise PermissionError("immutable")
+
+        monkeypatch.setattr(Path, "replace", fail)
+        outcome = shell(*CONNECT, "gemini")
+        assert (outcome.code, "immutable" in outcome.err) == (2, True)
+        assert [file.name for file in home.rglob("*") if file.is_file()] == ["settings.json"]
 
     def test_wrong_values_are_refused(self, shell: Shell, tmp_path: Path) -> None:  # noqa: F811
         cases: dict[str, tuple[object, ...]] = {

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import signal
 import socket
 import sys
 import time
@@ -462,3 +463,11 @@ class TestHostileInput:
         monkeypatch.setenv("MEMRECALL_HOOKS", "off")
         run_hook(["Stop", "--config", str(hook.path)])
         assert hook.log == []
+
+
+def test_ended_hook_is_not_killed_by_its_deadline(tmp_path: Path) -> None:
+    path = str(tmp_path / "gone.json")
+    client.set_deadline(path, "Stop", 60.0)
+    client.main(["Stop", "--config", path])
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert "gone.json" in Path(client.log_path(path)).read_text("utf-8")

@@ -57,6 +57,8 @@ def main(arguments: list[str]) -> None:
         write_log(path, event, problem=str(error))
     except Exception as error:  # a bug must not fail the prompt either
         write_log(path, event, problem=f"{type(error).__name__}: {error}")
+    if sys.platform != "win32":  # While Python ends, an alarm would kill the process with a code.
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _handle(event: str, path: str, rest: list[str]) -> None:

@@ -7,7 +7,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -51,12 +51,14 @@ class SettingsChange(NamedTuple):
         if self.is_empty:
             return
         path = Path(os.path.realpath(self.path))
+        draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
             if self.after is None:
                 path.unlink()
+                with suppress(OSError):  # of files that others have in it
+                    path.parent.rmdir()
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
             # The modes of the file, before it has contents: some clients keep tokens in it.
             mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -66,6 +68,8 @@ class SettingsChange(NamedTuple):
                 draft.chmod(mode)
             draft.replace(path)
         except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
             raise InvalidArgument(f"cannot write {self.path}: {error}") from None
 
 
