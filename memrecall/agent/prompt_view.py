@@ -196,13 +196,12 @@ def write_relevant_block(
     """
     asked = frozenset(index_tokens(request))
     new = [memory for memory in result.memories if not _is_repetition(memory.content, asked)]
-    memories, confidence = new, result.confidence
+    memories = new
     if only_sure:
         memories = result.model_copy(update={"memories": new}).sure_memories()
         if result.certainty is not Certainty.SURE:
-            confidence = joint_probability(memories)
-            result = result.model_copy(update={"confidence": confidence})
-    if not memories or confidence < min_confidence:
+            result = result.model_copy(update={"confidence": joint_probability(memories)})
+    if not memories or result.confidence < min_confidence:
         return ""
     if len(memories) == len(result.memories):
         return write_block(result, characters, place="apart")

@@ -46,12 +46,6 @@ def uninstall(context: typer.Context, client: str) -> None:
     _run_instead(context, "disconnect", "--client", client, "--yes")
 
 
-@hook_commands.command(context_settings=_PASSED_ON)
-def status(context: typer.Context) -> None:
-    """Run `memrecall connect --status` with the other options."""
-    _run_instead(context, "connect", "--status")
-
-
 def _run_instead(context: typer.Context, *command: str) -> None:
     typer.echo(f"this command is now called: memrecall {' '.join(command)}", err=True)
     root = context.find_root().command

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
@@ -69,13 +69,13 @@ class Addition:
 
     scope: Scope
     messages: Sequence[NewMessage]
-    infer: bool
-    prompt: str | None
-    metadata: dict[str, object]
-    layer: Literal["short", "long"]
-    memory_type: str | None
-    sensitive: bool
-    expires_at: datetime | None
+    infer: bool = True
+    prompt: str | None = None
+    metadata: dict[str, object] = field(default_factory=dict)
+    layer: Literal["short", "long"] = "long"
+    memory_type: str | None = None
+    sensitive: bool = False
+    expires_at: datetime | None = None
 
 
 class Ingestor:
@@ -125,18 +125,17 @@ class Ingestor:
         relations: list[dict[str, Any]] = []
         pairs = stored.pairs()
         if addition.infer and pairs:
-            scope = addition.scope
             utterances = to_utterances(pairs)
             is_procedure = addition.memory_type == PROCEDURAL
             extract = self._summarise_procedure if is_procedure else self._extract_memories
             memories = extract(addition, utterances, problems)
             outcomes = await _report_failure("memories", memories, problems) or ()
             results = [outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"]
-            extracted = self._extract_with_context(scope, utterances, outcomes)
+            extracted = self._extract_with_context(addition.scope, utterances, outcomes)
             if graph := await _report_failure("relations", extracted, problems):
                 relations = graph["relations"]
                 problems += graph["problems"]
-            self.summaries.expect(scope)
+            self.summaries.expect(addition.scope)
         result: dict[str, Any] = {
             "results": results,
             **stored.receipt(),
@@ -150,6 +149,11 @@ class Ingestor:
             ]
             result["processes"] = [await run_process(process, items) for process in processes]
         return result
+
+    async def extract(self, addition: Addition, stored: StoredMessages) -> None:
+        """Derive only memories from stored messages."""
+        if pairs := stored.pairs():
+            await self._extract_memories(addition, to_utterances(pairs), [])
 
     async def _extract_with_context(
         self, scope: Scope, utterances: Sequence[Utterance], outcomes: Sequence[PlanOutcome]
@@ -192,8 +196,10 @@ class Ingestor:
             replaced = [d.memory_key for d in decided if d.event in ("UPDATE", "DELETE")]
             records = [stored[key] for key in replaced if key is not None]
             slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
-            new = memory.model_copy(update=slot) if whole.field else memory
-            return plan_replacement(new, records, origin)
+            update: dict[str, Any] = slot if whole.field else {}
+            if memory.memory_type == "general" and len({f.memory_type for f in facts}) == 1:
+                update = {**update, "memory_type": facts[0].memory_type}  # personal or not
+            return plan_replacement(memory.model_copy(update=update), records, origin)
 
         return await self._apply(scope, plan, actor)
 

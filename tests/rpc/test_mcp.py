@@ -289,6 +289,12 @@ class TestScope:
             ) as client:
                 found = await call_tool(client, "list_memories")
                 assert [memory["content"] for memory in found["memories"]] == [content]
+        async with over_http(service.url, key, "auto", **{"X-Memrecall-Project": "shop"}) as client:
+            await call_tool(client, "remember", content="I prefer dark mode.")
+        async with over_http(service.url, key, "auto", **{"X-Memrecall-Project": "blog"}) as client:
+            found = await call_tool(client, "list_memories")
+            assert "dark mode" in str(found)
+            assert "shop" not in str(found)
         async with over_http(
             service.url, key, "auto", **{"X-Memrecall-Project": "x" * 300}
         ) as client:

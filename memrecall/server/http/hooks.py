@@ -10,12 +10,15 @@ from fastapi.responses import PlainTextResponse
 from pydantic import TypeAdapter
 
 from memrecall.agent.prompt_view import write_relevant_block
+from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.integrations.hooks.bindings import Binding, HookError
 from memrecall.integrations.hooks.brief import write_brief
 from memrecall.integrations.hooks.client import OPTIONS_HEADER, RECEIPT_HEADER, REQUEST_OPTIONS
 from memrecall.integrations.hooks.events import MAX_RECALLED, CapturedEvent, read_event
 from memrecall.json_objects import load_json_object
 from memrecall.memory import Library
+from memrecall.memory.ingest import Addition, Ingestor
+from memrecall.memory.jobs import Processes
 from memrecall.scope import Scope
 from memrecall.server.auth import is_loopback
 from memrecall.server.deadlines import GRACE_SECONDS, WRITE_SECONDS
@@ -122,7 +125,11 @@ async def store_event(library: Library, scope: Scope, event: CapturedEvent) -> i
         )
         for message in event.messages
     ]
-    return (await library.add_messages(scope, messages)).stored
+    addition = Addition(scope=scope, messages=messages)
+    ingestor = Ingestor(library, RuleExtractor(), Processes())
+    stored = await ingestor.store(addition)
+    await ingestor.extract(addition, stored)  # What they say of the user holds in every project.
+    return stored.written.stored
 
 
 async def _rename_project(context: RequestContext, scope: Scope, event: CapturedEvent) -> None:
