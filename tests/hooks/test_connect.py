@@ -330,7 +330,6 @@ class TestCommands:
         assert former.code == 0, former
         assert "memrecall connect --client gemini --yes" in former.err
         assert read(locate("gemini", None)).deadline == 3
-        assert "connect --status" in shell("hooks", "status").err
         assert shell("hooks", "uninstall", "gemini", "--json").json["items"][0]["changed"]
         assert not installed()
         assert shell("hooks", "install", "emacs", "--user", "ann").code == 2
