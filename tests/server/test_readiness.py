@@ -136,10 +136,12 @@ async def test_server_that_refuses_writes_is_read_only(
     ann = await service.client_with_key("ann")
     name = database.location.rpartition("/")[2].partition("?")[0]
     read_only = ("read-only", "read-only setting")
+    change = f'ALTER DATABASE "{name}" SET default_transaction_read_only'
+    connections = f"FROM pg_stat_activity WHERE datname = '{name}'"
     for setting, state, status in (("on", read_only, 503), ("off", ("ready", None), 200)):
-        change = f'ALTER DATABASE "{name}" SET default_transaction_read_only'
-        postgresql_server.run(f"{change} = {setting}")
-        await database.close()  # so that connections are opened anew
+        # Connections have the setting of the time when they were opened.
+        end = f"SELECT pg_terminate_backend(pid, 60000) {connections}"
+        postgresql_server.run(f"{change} = {setting}", end)
         answer = await ann.post("/v1/users/ann/messages", json={"messages": [make_message(1)]})
         assert answer.status_code == status
         assert await read_state(service) == state
