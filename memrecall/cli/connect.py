@@ -168,9 +168,7 @@ def _choose_clients(
 ) -> list["Installation"]:
     from memrecall.integrations.hooks.installation import find_clients, locate
 
-    if not names:
-        names = [each.name for each in CLIENTS.values() if each.program] if every else None
-        names = names or find_clients()
+    names = names or (list(CLIENTS) if every else find_clients())
     if not names:
         raise NotFound("no coding assistant was found", hint=f"Use --client {', '.join(CLIENTS)}")
     return [locate(name, project) for name in names]

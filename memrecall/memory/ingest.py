@@ -198,7 +198,7 @@ class Ingestor:
             slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
             update: dict[str, Any] = slot if whole.field else {}
             if memory.memory_type == "general" and len({f.memory_type for f in facts}) == 1:
-                update = {**update, "memory_type": facts[0].memory_type}  # personal or not
+                update = {**update, "memory_type": facts[0].memory_type}  # decides the project
             return plan_replacement(memory.model_copy(update=update), records, origin)
 
         return await self._apply(scope, plan, actor)

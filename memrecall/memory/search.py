@@ -120,7 +120,7 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
         now=search.today or search.as_of,
         valid_at=search.as_of or (datetime.now(UTC) if search.today else None),
         until=None if search.as_of is None else search.as_of + timedelta(microseconds=1),
-        withhold_sources=True,
+        with_sources=True,
     )
     condition = read_filter(search.filters)
     if search.filters and search.kinds != "memory":

@@ -36,7 +36,7 @@ from memrecall.search.ranking.rerank import RERANKED, can_rerank, rerank, with_l
 from memrecall.search.ranking.selection import RankPosition
 from memrecall.search.request import KINDS, SearchRequest
 from memrecall.search.results import SearchPage, UserRow, make_hit, unknown_owner
-from memrecall.search.sources import with_sources
+from memrecall.search.sources import add_sources
 from memrecall.search.updates import put_updates_first
 from memrecall.store import (
     KnowledgeEntry,
@@ -160,13 +160,13 @@ class SearchEngine:
         missing = [row for row, name in _names(columns, ranked.rows) if name not in stored]
         stored |= await _read_rows(self._store, scope, columns, missing, reads)
         page = await reads.compute(_make_page, request, query.query, columns, ranked, stored)
-        if request.withhold_sources:  # for results that quote the others
-            page = await with_sources(self._store, scope, page, reads)
+        if request.with_sources:
+            page = await add_sources(self._store, scope, page, reads)
         return page, ranked
 
     async def _withheld_sources(self, search: _Search, columns: Columns) -> frozenset[str]:
         """Return the messages that memories come from which the scope may not see."""
-        if not search.request.withhold_sources or search.scope.allows(Permission.SENSITIVE):
+        if not search.request.with_sources or search.scope.allows(Permission.SENSITIVE):
             return frozenset()
         # Dead rows too: what a deleted or superseded memory hid stays hidden.
         keys = [columns.table.keys[row] for row in np.flatnonzero(columns.table.sensitive)]

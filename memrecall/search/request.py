@@ -47,7 +47,7 @@ class SearchRequest:
     exclude: frozenset[str] = frozenset()  # keys to be treated as if they were not stored
     only: frozenset[str] | None = None  # memories or entries that passed the caller's filters
     only_messages: frozenset[str] | None = None  # messages that passed them
-    withhold_sources: bool = False  # hide the messages that withheld memories come from
+    with_sources: bool = False  # read the messages of memories; hide those of withheld ones
     now: datetime | None = None  # the reference for "yesterday"; None: the clock
     valid_at: datetime | None = None  # when memories must be valid; None: `now`
     with_expired: bool = False  # `only` has been checked, and includes expired memories

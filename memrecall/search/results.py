@@ -141,8 +141,8 @@ class SearchPage:
     unembedded: int = 0  # rows that could be found by their words only
     next_cursor: str | None = None
     searched: int = 0  # rows that passed the filters
-    # The memories and messages among the results as they are stored, by their keys; with the
-    # messages that memories come from, if the request withholds some of them.
+    # The memories and messages among the results as they are stored, by their keys; if requested,
+    # the messages that memories come from too.
     records: Mapping[str, UserRow] = field(default_factory=dict, repr=False, compare=False)
     outdated: tuple[str, ...] = ()  # keys of superseded memories, the newest of many
 

@@ -1,6 +1,7 @@
 """`project` over HTTP: a parameter of reads and searches, a field of what is written."""
 
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -63,6 +64,25 @@ async def test_reads_are_restricted_to_a_project(ann: httpx.AsyncClient, name: s
         answer = await send(ann, name, project)
         assert answer.status_code == 200, answer.text
         assert (SECRET in answer.text) == is_read, answer.text
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_header_restricts_reads_to_a_project(ann: httpx.AsyncClient, name: str) -> None:
+    method, path, fields = READS[name]
+    named = {key: value for key, value in fields.items() if value is not ...}
+    body: dict[str, Any] = {"params": named} if method == "GET" else {"json": named}
+    for project, is_read in ((BLOG, False), (SHOP, True)):
+        headers = {"X-Memrecall-Project": quote(project, safe="")}
+        answer = await ann.request(method, path, headers=headers, **body)
+        assert answer.status_code == 200, answer.text
+        assert (SECRET in answer.text) == is_read, answer.text
+
+
+async def test_wrong_header_is_refused(ann: httpx.AsyncClient) -> None:
+    for value, params in (("%FF", {}), ("x" * 300, {}), ("", {}), ("shop", {"project": BLOG})):
+        headers = {"X-Memrecall-Project": value}
+        answer = await ann.get("/v1/memories", headers=headers, params=params)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_ARGUMENT")
 
 
 async def test_records_have_their_project(ann: httpx.AsyncClient) -> None:

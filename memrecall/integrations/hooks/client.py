@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
         write_log(path, event, problem=str(error))
     except Exception as error:  # a bug must not fail the prompt either
         write_log(path, event, problem=f"{type(error).__name__}: {error}")
-    if sys.platform != "win32":  # While Python ends, an alarm would kill the process with a code.
+    if sys.platform != "win32":  # Python drops the handler first: a late alarm would kill it.
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

@@ -46,7 +46,7 @@ class Client(NamedTuple):
     name: str
     title: str
     docs: str
-    program: str  # "": the client is never found, only named
+    program: str
     events: tuple[HookEvent, ...] = ()
     user_file: str = ""  # in the home folder, or in the folder that `home_variable` names
     project_file: str = ""  # in the project; "": the client has no such file

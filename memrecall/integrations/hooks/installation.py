@@ -214,10 +214,7 @@ def find_clients() -> list[str]:
     return [
         client.name
         for client in CLIENTS.values()
-        if client.program
-        and (
-            shutil.which(client.program) or locate(client.name, None).settings_path.parent.is_dir()
-        )
+        if shutil.which(client.program) or locate(client.name, None).settings_path.parent.is_dir()
     ]
 
 
