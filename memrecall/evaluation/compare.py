@@ -80,15 +80,11 @@ def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
     )
 
 
-def compare(
-    first: EvaluationRun, second: EvaluationRun, *, by_category: bool = True
-) -> list[Change]:
+def compare(first: EvaluationRun, second: EvaluationRun) -> list[Change]:
     """Compare all metrics that both runs have, overall and by category."""
     require_same_questions(first, second)
     before, after = _shared_tables(first, second)
-    groups = {OVERALL: np.arange(before.size)}
-    if by_category:
-        groups |= categories(first.questions)
+    groups = {OVERALL: np.arange(before.size), **categories(first.questions)}
     return list(table_changes(before, after, groups))
 
 
@@ -138,11 +134,6 @@ def question_changes(
         )
         for at in order
     ]
-
-
-def question_metrics(first: EvaluationRun, second: EvaluationRun) -> list[str]:
-    """Return the metrics that both runs have for single questions."""
-    return list(_shared_tables(first, second)[0].names)
 
 
 def worst_question_changes(

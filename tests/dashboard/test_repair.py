@@ -121,65 +121,24 @@ async def test_edit_of_a_memory_that_changed_meanwhile_is_refused(
     assert await memories_of(window, user) == {}
 
 
-async def test_similar_memories_are_merged_and_the_merge_undone(window: Window) -> None:
-    page = window.page
-    user = await add_user(window, "I am allergic to peanuts.", "I am allergic to shrimp.")
-    await open_memory(window, user, "allergic to peanuts")
-    await page.click("main button:has-text('Merge')")
-    await page.click(".q-dialog .q-checkbox:has-text('shrimp')")
-    await page.fill(".q-dialog textarea", "User is allergic to peanuts and shrimp.")
-    await page.click(".q-dialog button:has-text('Merge')")
-    await page.wait_for_selector("h1:has-text('peanuts and shrimp')")
-    await window.ready()
-    (merged,) = (await memories_of(window, user)).values()
-    assert merged["source_message_ids"] == ["m0", "m1"]
-    await answer(window, "Undo last change")
-    await page.wait_for_selector(".mr-badge:has-text('UNDO')")
-    texts = set(await memories_of(window, user))
-    assert texts == {"User is allergic to peanuts.", "User is allergic to shrimp."}
-    assert await actions_of(window, user) == ["Change undone", "Memories merged"]
-
-
-async def test_selected_memories_are_deleted_together_and_restored(window: Window) -> None:
-    page = window.page
-    texts = ("I am allergic to peanuts.", "I live in Oslo.", "My brother Tom works at Equinor.")
-    user = await add_user(window, *texts)
-    before = set(await memories_of(window, user))
-    await window.open(f"/explorer/memories?user={user}")
-    await page.click("button:has-text('Delete selected')")
-    await page.wait_for_selector("text=Select memories first.")
-    await page.click(".q-checkbox:has-text('Select all')")
-    await page.get_by_role("checkbox", name="Select: User lives in Oslo").click()
-    await answer(window, "Delete selected")
-    await page.wait_for_selector("[role=status]:has-text('Deleted memories: 2')")
-    await window.ready()
-    assert list(await memories_of(window, user)) == ["User lives in Oslo."]
-    await window.open(f"/explorer/changes?user={user}")
-    await page.click("a:has-text('Show or undo this deletion')")
-    await page.wait_for_selector("[role=status]:has-text('Deleted memories: 2')")
-    await window.ready()
-    deletion = page.url
-    await page.click("[role=status] button:has-text('Undo')")
-    await page.wait_for_selector("[role=status]:has-text('Restored memories: 2')")
-    await window.ready()
-    assert set(await memories_of(window, user)) == before
-    await window.open(deletion.removeprefix(window.url))
-    assert "can no longer be undone" in await window.text("[role=status]")
-    assert await page.locator("[role=status] button").count() == 0
-
-
-async def test_restore_says_which_memories_are_contradicted(window: Window) -> None:
+async def test_deleted_memory_is_restored_unless_contradicted(window: Window) -> None:
     page = window.page
     user = await add_user(window, "I live in Oslo.", "I am allergic to peanuts.")
-    for item in (await memories_of(window, user)).values():
-        await api(window, "DELETE", f"/v1/memories/{item['id']}", params={"user_id": user})
+    for text in ("lives in Oslo", "allergic to peanuts"):
+        await open_memory(window, user, text)
+        await answer(window, "Delete")
+        await page.wait_for_selector("main button:has-text('Restore')")
     await api(window, "POST", "/v1/memories", json={"user_id": user, "messages": "I live in Rome."})
-    await window.open(f"/explorer/memories?user={user}&state=deleted")
-    await page.click(".q-checkbox:has-text('Select all')")
-    await answer(window, "Restore selected")
-    await page.wait_for_selector("[role=alert]:has-text('Restored: 1')")
-    problem = "User lives in Oslo. It cannot be restored: another memory says otherwise now."
-    assert problem in await window.text("[role=alert]")
+    for text, outcome in (
+        ("allergic to peanuts", "main button:has-text('Delete')"),
+        ("lives in Oslo", "text=It cannot be restored: another memory says otherwise now."),
+    ):
+        await window.open(f"/explorer/memories?user={user}&state=deleted")
+        await page.click(f"a:has-text('{text}')")
+        await page.wait_for_selector("h2:has-text('History')")
+        await window.ready()
+        await answer(window, "Restore")
+        await page.wait_for_selector(outcome)
     assert set(await memories_of(window, user)) == {
         "User is allergic to peanuts.",
         "User lives in Rome.",

@@ -30,7 +30,7 @@ from memrecall.server.auth import KEY_ACTOR
 from memrecall.server.errors import RequestError
 from memrecall.server.http.users import ALL, erase_user, export_user
 from memrecall.store import AuditEntry
-from memrecall.types import format_minute, format_time
+from memrecall.types import format_minute
 
 EXPORT = "/explorer/export"
 _COUNTS = ("messages", "memories")
@@ -83,9 +83,6 @@ def _draw_entry(page: Page, entry: AuditEntry) -> None:
     elif entry.target and entry.action in ("update", "merge", "delete", "undo"):
         target = page.user_link("/explorer/memory", key=entry.target)
         ui.link(entry.target, target)
-    elif entry.action == "delete" and entry.at:  # of several memories, which it can restore
-        target = page.user_link("/explorer/memories", deleted=format_time(entry.at))
-        ui.link(page.text("show_deletion"), target)
     else:
         ui.label(entry.target or "").classes("mr-grow")
     if entry.count > 1:
