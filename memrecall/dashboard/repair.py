@@ -1,4 +1,4 @@
-"""Changes from pages: the dialogs for one memory, and what shows and undoes the last change."""
+"""Changes from pages: the dialogs for one memory, and the notice after a change."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from memrecall.types import MemoryRecord
 
 _QUOTED = 200  # characters of a memory in a question
 _REMOVALS = ("delete", "purge")
-_NOTICES = ("purged", "message_erased", "message_gone", "correction_undone", "user_erased")
+_NOTICES = ("purged", "message_erased", "message_gone", "user_erased")
 
 
 def go_with_notice(address: str, name: str, count: int = 0) -> None:
@@ -30,18 +30,12 @@ def go_with_notice(address: str, name: str, count: int = 0) -> None:
 
 def take_notice(page: Page) -> Page:
     """Show the result of the last change, and return the page without it in its address."""
-    name, page = take_value(page, "done")
-    count, page = take_value(page, "count")
+    name, count = page.query.get("done"), page.query.get("count")
     if name in _NOTICES and count and count.isdecimal():
         with row().props("role=status"):
             ui.label(page.text(f"done_{name}", count=count)).classes("mr-good")
-    return page
-
-
-def take_value(page: Page, name: str) -> tuple[str | None, Page]:
-    """Return a value of the address, and the page without it in its address."""
-    query = {key: value for key, value in page.query.items() if key != name}
-    return page.query.get(name), replace(page, query=query)
+    query = {key: value for key, value in page.query.items() if key not in ("done", "count")}
+    return replace(page, query=query)
 
 
 class MemoryActions:
@@ -153,16 +147,6 @@ class MemoryActions:
         memory = await self._page.writable_memory()
         await memory.undo(self._item.memory_key, unchanged_since=self._item.updated_at)
         ui.navigate.reload()
-
-
-def draw_undo(page: Page, text: str, undo: Any, expired: str) -> None:
-    """Show what a change did and a button that undoes it, or that this is too late."""
-    with row().props("role=status"):
-        if undo is None:
-            ui.label(page.text(expired)).classes("mr-warn")
-            return
-        ui.label(text).classes("mr-good")
-        draw_button(page, "undo_deletion", undo, "undo")
 
 
 def _text_area(label: str, text: str) -> ui.textarea:

@@ -1,4 +1,4 @@
-"""Repairs from pages: memories, relations, users; confirmation, refusals and the log of changes."""
+"""Repairs from pages: memories, users; confirmation, refusals and the log of changes."""
 
 import json
 from pathlib import Path
@@ -145,68 +145,12 @@ async def test_deleted_memory_is_restored_unless_contradicted(window: Window) ->
     }
 
 
-async def correct_relation(window: Window, destination: str) -> None:
-    """Give the relation of Tom another destination, or remove it."""
-    page = window.page
-    relation = page.locator(".mr-item:has-text('works at')")
-    await relation.get_by_role("button", name="Correct relation").click()
-    await page.wait_for_selector(".q-dialog a:has-text('Equinor')")  # the memory that says so
-    if destination:
-        await page.get_by_label("To", exact=True).fill(destination)
-    else:
-        await page.click(".q-dialog .q-checkbox:has-text('Remove')")
-
-
-async def test_relation_is_corrected_removed_and_restored(window: Window) -> None:
-    page = window.page
-    user = await add_user(window, "My brother Tom works at Equinor.")
-    relation = page.locator(".mr-item:has-text('works at')")
-    corrections = {"Statoil": "The relation was corrected.", "": "The relation was removed."}
-    for destination, notice in corrections.items():
-        await window.open(f"/explorer/graph?user={user}&center=Tom")
-        await correct_relation(window, destination)
-        await page.click(".q-dialog button:has-text('Save')")
-        await page.wait_for_selector(f"[role=status]:has-text('{notice}')")
-        await window.ready()
-        assert "Equinor" not in await window.text(".mr-list")
-        await window.open(f"/explorer/changes?user={user}")
-        await page.click("a:has-text('Show or undo this correction') >> nth=0")
-        await page.wait_for_selector(f"[role=status]:has-text('{notice}')")
-        await window.ready()
-        correction = page.url.removeprefix(window.url)
-        await page.click("[role=status] button:has-text('Undo')")
-        await page.wait_for_selector("[role=status]:has-text('The correction was undone.')")
-        await window.ready()
-        assert "Equinor" in await relation.inner_text()
-        await window.open(correction)
-        assert "can no longer be undone" in await window.text("[role=status]")
-    assert await actions_of(window, user) == ["Change undone", "Relation corrected"] * 2
-    await window.open(f"/explorer/graph?user={user}&center=Tom")
-    await correct_relation(window, "")
-    wrong = {"source": "Tom", "relationship": "works_at", "destination": "Equinor"}
-    await api(window, "POST", "/v1/graph/correct", json={"user_id": user, **wrong})
-    await page.click(".q-dialog button:has-text('Save')")
-    await page.wait_for_selector("text=It was deleted or erased meanwhile")
-
-
-async def test_chinese_dialogs_name_types_and_relations_and_store_their_values(
+async def test_chinese_dialogs_name_types_and_store_their_values(
     browser: Any, window: Window
 ) -> None:
     user = await add_user(window, "I live in Oslo.")
     async with window_on(browser, window.url, locale="zh-CN") as chinese:
         page = chinese.page
-        await chinese.open(f"/explorer/graph?user={user}")
-        await page.get_by_role("button", name="更正关系").click()
-        fields = page.locator(".q-dialog input[list]")
-        assert [await fields.nth(n).input_value() for n in range(3)] == ["用户", "住在", "Oslo"]
-        suggested = page.locator(".q-dialog datalist").nth(1).locator("option[value='出生于']")
-        assert await suggested.count() == 1
-        await page.click(".q-dialog button:has-text('保存')")
-        await page.wait_for_selector("text=没有任何改动")
-        await page.get_by_role("button", name="更正关系").click()
-        await page.get_by_label("关系", exact=True).fill("出生于")
-        await page.click(".q-dialog button:has-text('保存')")
-        await page.wait_for_selector("[role=status]")
         await open_memory(chinese, user, "lives in Oslo")
         await page.click("button:has-text('编辑')")
         assert await page.get_by_label("主体").input_value() == "用户"
@@ -214,10 +158,6 @@ async def test_chinese_dialogs_name_types_and_relations_and_store_their_values(
         await page.click(".q-dialog button:has-text('保存')")
         await page.wait_for_selector(".mr-fact:has-text('类型'):has-text('计划')")
         await chinese.ready()
-    graph = await api(window, "GET", "/v1/graph", params={"user_id": user, "entity": "user"})
-    (relation,) = graph["relations"]
-    parts = ("source", "relationship", "destination")
-    assert [relation[part] for part in parts] == ["user", "born_in", "Oslo"]
     (item,) = (await memories_of(window, user)).values()
     assert (item["memory_type"], item["subject"]) == ("plan", "user")
 
@@ -269,19 +209,18 @@ async def test_keys_without_the_right_are_refused_in_words(
     async with await Library.open(settings) as library:
         _, agent_key = await library.store.keys.create(Grant(frozenset({"maya"}), "default"))
     refused = {
-        keys["reader"]: ("/explorer/graph?user=maya", "当前密钥为只读"),
+        keys["reader"]: ("/explorer/memories?user=maya", "当前密钥为只读"),
         agent_key: ("/explorer/user?user=maya", "当前密钥仅限一个智能体"),
     }
     for key, (path, text) in refused.items():
         async with window_on(browser, server.url, locale="zh-CN") as window:
             await sign_in(window, key)
             await window.open(path)
-            if "graph" in path:
-                await window.page.get_by_role("button", name="更正关系").first.click()
-                await window.page.get_by_label("终点").fill("Nowhere")
-                await window.page.click(".q-dialog button:has-text('保存')")
-            else:
-                await answer(window, "导出")
+            if "memories" in path:
+                await window.page.locator(".mr-item a").first.click()
+                await window.page.wait_for_selector("h2:has-text('变更历史')")
+                await window.ready()
+            await answer(window, "删除" if "memories" in path else "导出")
             await window.page.wait_for_selector(f"text={text}")
 
 

@@ -77,14 +77,12 @@ async def _name_actors(page: Page, actors: set[str]) -> dict[str, str]:
 def _draw_entry(page: Page, entry: AuditEntry) -> None:
     name = f"action_{entry.action}"
     ui.label(page.text(name) if name in WORDS else entry.action).classes("mr-badge")
-    if entry.target and is_correction_id(entry.target):
-        target = page.user_link("/explorer/graph", corrected=entry.target)
-        ui.link(page.text("show_correction"), target)
-    elif entry.target and entry.action in ("update", "merge", "delete", "undo"):
-        target = page.user_link("/explorer/memory", key=entry.target)
-        ui.link(entry.target, target)
+    key = entry.target or ""
+    is_memory = bool(key) and not is_correction_id(key)
+    if is_memory and entry.action in ("update", "merge", "delete", "undo"):
+        ui.link(key, page.user_link("/explorer/memory", key=key))
     else:
-        ui.label(entry.target or "").classes("mr-grow")
+        ui.label(key).classes("mr-grow")
     if entry.count > 1:
         dim_label(page.text("rows_count", count=entry.count))
 
