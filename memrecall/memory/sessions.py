@@ -272,23 +272,6 @@ class SessionsMixin(MemoryBase):
             observer=observer,
         )
 
-    async def merge_entities(
-        self, name: str, alias: str, user_id: str | None = None, agent_id: str | None = None
-    ) -> None:
-        """Record that two names mean the same entity."""
-        library, scope = (await self._open()).library, self._scope(user_id, agent_id)
-        await library.claim_for_graph(scope)
-        await library.graph(scope).merge(name, alias)
-        await library.store.audit(scope).add(AuditEntry("merge_entities", self._actor))
-
-    async def split_entity(
-        self, alias: str, user_id: str | None = None, agent_id: str | None = None
-    ) -> None:
-        """Undo a merge: move an alias and its relations to a new entity."""
-        library, scope = (await self._open()).library, self._scope(user_id, agent_id)
-        await library.graph(scope).split(alias)
-        await library.store.audit(scope).add(AuditEntry("split_entity", self._actor))
-
     async def correct_relation(
         self,
         source: str,

@@ -293,8 +293,6 @@ class Memory:
     reset = _blocking(AsyncMemory.reset)
     extract = _blocking(AsyncMemory.extract)
     graph = _blocking(AsyncMemory.graph)
-    merge_entities = _blocking(AsyncMemory.merge_entities)
-    split_entity = _blocking(AsyncMemory.split_entity)
     correct_relation = _blocking(AsyncMemory.correct_relation)
     recall = _blocking(AsyncMemory.recall)
     summarize = _blocking(AsyncMemory.summarize)

@@ -162,8 +162,6 @@ async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> No
         "post /v1/memories/{memory_id}/merge",
         "post /v1/graph/correct",
         "post /v1/graph/extract",
-        "post /v1/graph/merge",
-        "post /v1/graph/split",
         "post /v1/sessions/{session_id}/end",
         "post /v1/sweep",
         "post /v1/users/{user_id}/import",

@@ -33,8 +33,6 @@ OPERATIONS = {
     "recall": "recall",
     "graph": "read_graph",
     "extract": "extract_relations",
-    "merge_entities": "merge_entities",
-    "split_entity": "split_entity",
     "correct_relation": "correct_relation",
     "long_term": "read_profile",  # experience is a memory type, knowledge has JSON-RPC tools
     "state": "read_state",

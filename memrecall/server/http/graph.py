@@ -1,4 +1,4 @@
-"""The graph and the profile of a user: read, extract, merge and split."""
+"""The graph and the profile of a user: read, extract and correct."""
 
 from datetime import datetime
 from typing import Annotated
@@ -63,13 +63,6 @@ class ExtractRequest(SessionRequest):
     ] = None
 
 
-class MergeRequest(AgentRequest):
-    """Two names of the same entity."""
-
-    name: EntityName
-    alias: EntityName
-
-
 class RelationParts(RequestModel):
     """The parts of a relation that are corrected."""
 
@@ -85,12 +78,6 @@ class CorrectRequest(AgentRequest):
     relationship: EntityName
     destination: EntityName
     correction: RelationParts | None = None
-
-
-class SplitRequest(AgentRequest):
-    """A name that was merged into an entity by mistake."""
-
-    alias: EntityName
 
 
 class ProfileQuery(AgentRequest):
@@ -144,14 +131,6 @@ class ExtractedGraph(BaseModel):
     problems: list[str]
 
 
-class EntityChange(BaseModel):
-    """A change of the names of entities."""
-
-    alias: str
-    name: str | None
-    message: str
-
-
 class CorrectedRelation(BaseModel):
     """How many relations said so, and the relation that holds instead, if any.
 
@@ -195,24 +174,6 @@ async def extract_relations(body: ExtractRequest, context: Context) -> Response:
     async with context.service.recall_slot(context.principal):
         report = await memory.extract(**body.arguments())
     return JsonResponse({**report, "problems": describe_problems(report["problems"])})
-
-
-@router.post("/graph/merge", **route_options("merge_entities", EntityChange))
-async def merge_entities(body: MergeRequest, context: Context) -> Response:
-    """Record that two names mean the same entity."""
-    await (await context.writable_memory(body.user_id, body.agent_id, body.project)).merge_entities(
-        **body.arguments()
-    )
-    return JsonResponse({"alias": body.alias, "name": body.name, "message": "merged"})
-
-
-@router.post("/graph/split", **route_options("split_entity", EntityChange))
-async def split_entity(body: SplitRequest, context: Context) -> Response:
-    """Undo a merge: move an alias and its relations to a new entity."""
-    await (await context.writable_memory(body.user_id, body.agent_id, body.project)).split_entity(
-        **body.arguments()
-    )
-    return JsonResponse({"alias": body.alias, "name": None, "message": "split"})
 
 
 @router.post("/graph/correct", **route_options("correct_relation", CorrectedRelation))
