@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from memrecall.extraction.protocol import USER
 from memrecall.memory.graph import DEEPEST
@@ -38,21 +38,12 @@ class GraphQuery(AgentRequest):
     entity: Annotated[
         EntityName | None, Field(description="Return its relations; without it, the entities.")
     ] = None
-    to: Annotated[
-        EntityName | None, Field(description="Return the shortest paths from `entity` to it.")
-    ] = None
-    depth: Annotated[int | None, Field(ge=1, le=DEEPEST), Digits] = None
+    depth: Annotated[int, Field(ge=1, le=DEEPEST), Digits] = 1
     as_of: AsOf = None
     limit: Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits] = 100
     cursor: Annotated[
         ListCursor | None, Field(description="`next_cursor` of the previous page of entities.")
     ] = None
-
-    @model_validator(mode="after")
-    def _check_entity(self) -> "GraphQuery":
-        if self.to is not None and self.entity is None:
-            raise ValueError("to: a path needs an entity to start from")
-        return self
 
 
 class ExtractRequest(SessionRequest):
@@ -108,11 +99,10 @@ class GraphRelation(BaseModel):
 
 
 class GraphAnswer(BaseModel):
-    """The requested entities, relations of an entity, or paths between two entities."""
+    """The requested entities, or relations of an entity."""
 
     entities: list[GraphEntity] | None = None
     relations: list[GraphRelation] | None = None
-    paths: list[list[GraphRelation]] | None = None
     next_cursor: str | None = None
 
 
@@ -160,7 +150,7 @@ class Profile(BaseModel):
 
 @router.get("/graph", **route_options("read_graph", GraphAnswer))
 async def read_graph(query: Annotated[GraphQuery, Query()], context: Context) -> Response:
-    """Read an entity's relations, the shortest paths between two entities, or all entities."""
+    """Read an entity's relations, or all entities."""
     memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     return JsonResponse(await memory.graph(**query.arguments()))
 
