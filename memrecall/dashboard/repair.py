@@ -12,19 +12,15 @@ from memrecall.dashboard.widgets import (
     TermField,
     confirm,
     describe_error,
-    dim_label,
     draw_button,
     open_dialog,
     row,
 )
 from memrecall.errors import Conflict, NotFound
-from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, read_filter
 from memrecall.types import MemoryRecord, format_time, parse_time
 
-MAX_SIMILAR = 8
 _QUOTED = 200  # characters of a memory in a question
-_SEARCHED = 400
 _REMOVALS = ("delete", "purge", "delete_selected")
 _NOTICES = (
     *("restored", "purged", "message_erased", "message_gone"),
@@ -74,8 +70,6 @@ class MemoryActions:
                     self._draw_button("expire", "event_busy", self._expire)
                 else:
                     self._draw_question("keep", "event_available", self._keep)
-                if item.superseded_by is None:
-                    self._draw_button("merge", "merge", self._merge)
                 self._draw_question("delete", "delete", self._delete, option=option)
             self._draw_question("purge", "delete_forever", self._purge, option=option)
             is_deleted = item.deleted_at is not None
@@ -166,33 +160,6 @@ class MemoryActions:
         await memory.undo(self._item.memory_key, unchanged_since=self._item.updated_at)
         ui.navigate.reload()
 
-    async def _merge(self) -> None:
-        scope = await self._page.scope()
-        request = SearchRequest(self._item.content[:_SEARCHED], kind="memory", limit=MAX_SIMILAR)
-        hits = (await self._page.library.search(scope, request)).results
-        keys = [hit.key for hit in hits if hit.key != self._item.memory_key]
-        records = await self._page.library.store.memories(scope).get_many(keys)
-        await _merge_memories(self._page, self._item, records, are_chosen=False)
-
-
-async def _merge_memories(
-    page: Page, first: MemoryRecord, others: Sequence[MemoryRecord], *, are_chosen: bool
-) -> None:
-    """Ask for the text of the merged memory and which others it replaces, and merge them."""
-    async with open_dialog(page, page.text("ask_merge"), page.text("merge")) as wait:
-        text = _text_area(page.text("memory_text"), first.content)
-        boxes = {m.memory_key: ui.checkbox(m.content[:_QUOTED], value=are_chosen) for m in others}
-        if not boxes:
-            dim_label(page.text("no_similar"))
-        is_confirmed = await wait()
-    chosen = [key for key, box in boxes.items() if box.value]
-    if is_confirmed and not chosen:
-        ui.notify(page.text("choose_others"), type="warning")
-    elif is_confirmed:
-        memory = await page.writable_memory()
-        merged = await memory.merge(first.memory_key, chosen, text.value or "")
-        ui.navigate.to(page.user_link("/explorer/memory", key=merged["id"]))
-
 
 class MemorySelection:
     """The checkboxes of a list of memories, and the buttons that change the checked ones."""
@@ -218,7 +185,6 @@ class MemorySelection:
                 return
             look = "outline color=negative"
             draw_button(page, "delete_selected", self._delete, "delete", look)
-            draw_button(page, "merge_selected", self._merge, "merge")
 
     def _select_all(self, change: Any) -> None:
         for _, box in self._boxes.values():
@@ -254,13 +220,6 @@ class MemorySelection:
             return
         question = page.text(f"ask_{name}", count=len(records))
         await confirm(page, question, page.text(name), action, removes=name in _REMOVALS)
-
-    async def _merge(self) -> None:
-        records = self._records()
-        if len(records) < 2:
-            ui.notify(self._page.text("choose_others"), type="warning")
-        else:
-            await _merge_memories(self._page, records[0], records[1:], are_chosen=True)
 
 
 async def draw_last_deletion(page: Page) -> Page:

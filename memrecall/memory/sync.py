@@ -277,7 +277,6 @@ class Memory:
     delete = forget = _blocking(AsyncMemory.delete)
     get = _blocking(AsyncMemory.get)
     update = _blocking(AsyncMemory.update)
-    merge = _blocking(AsyncMemory.merge)
     get_all = _blocking(AsyncMemory.get_all)
     history = _blocking(AsyncMemory.history)
     undo = _blocking(AsyncMemory.undo)

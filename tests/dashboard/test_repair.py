@@ -121,25 +121,6 @@ async def test_edit_of_a_memory_that_changed_meanwhile_is_refused(
     assert await memories_of(window, user) == {}
 
 
-async def test_similar_memories_are_merged_and_the_merge_undone(window: Window) -> None:
-    page = window.page
-    user = await add_user(window, "I am allergic to peanuts.", "I am allergic to shrimp.")
-    await open_memory(window, user, "allergic to peanuts")
-    await page.click("main button:has-text('Merge')")
-    await page.click(".q-dialog .q-checkbox:has-text('shrimp')")
-    await page.fill(".q-dialog textarea", "User is allergic to peanuts and shrimp.")
-    await page.click(".q-dialog button:has-text('Merge')")
-    await page.wait_for_selector("h1:has-text('peanuts and shrimp')")
-    await window.ready()
-    (merged,) = (await memories_of(window, user)).values()
-    assert merged["source_message_ids"] == ["m0", "m1"]
-    await answer(window, "Undo last change")
-    await page.wait_for_selector(".mr-badge:has-text('UNDO')")
-    texts = set(await memories_of(window, user))
-    assert texts == {"User is allergic to peanuts.", "User is allergic to shrimp."}
-    assert await actions_of(window, user) == ["Change undone", "Memories merged"]
-
-
 async def test_selected_memories_are_deleted_together_and_restored(window: Window) -> None:
     page = window.page
     texts = ("I am allergic to peanuts.", "I live in Oslo.", "My brother Tom works at Equinor.")

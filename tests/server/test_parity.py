@@ -15,7 +15,6 @@ OPERATIONS = {
     "search": "search_memories",
     "retrieve": "search_memories",
     "update": "update_memory",
-    "merge": "merge_memories",
     "history": "read_history",
     "delete": "delete_memory",
     "forget": "delete_memory",

@@ -80,7 +80,7 @@ def _draw_entry(page: Page, entry: AuditEntry) -> None:
     if entry.target and is_correction_id(entry.target):
         target = page.user_link("/explorer/graph", corrected=entry.target)
         ui.link(page.text("show_correction"), target)
-    elif entry.target and entry.action in ("update", "merge", "delete", "undo"):
+    elif entry.target and entry.action in ("update", "delete", "undo"):
         target = page.user_link("/explorer/memory", key=entry.target)
         ui.link(entry.target, target)
     elif entry.action == "delete" and entry.at:  # of several memories, which it can restore
