@@ -262,9 +262,9 @@ class WorkerProcesses:
         self._threads.shutdown(wait=False)
 
 
-# Characters up to which reading a text takes less time than moving it to a process, and from which
-# it may take a while.
-SMALL_TEXT, LARGE_TEXT = 2_000, 20_000
+# Characters up to which any text is read in a few milliseconds, which the event loop can spare, and
+# from which it may take a while.
+SMALL_TEXT, LARGE_TEXT = 500, 20_000
 
 
 async def in_thread(function: Callable[..., _Result], *args: Any) -> _Result:
