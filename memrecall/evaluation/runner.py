@@ -57,7 +57,7 @@ class Runner:
             await self._require_corpus(library)
         else:
             # A callback counts answered questions, not imported lines.
-            import_progress = None if callable(progress) else progress
+            import_progress = not callable(progress) and progress
             size = self.corpus.size
             with progress_bar(import_progress, "importing", size, unit="lines") as advance:
                 await self._import_corpus(library, advance)
@@ -161,14 +161,14 @@ async def evaluate(
     depth: int = 50,
     model_client: Any = None,
     stored: bool = False,
-    progress: Progress = None,
+    progress: Progress = False,
 ) -> EvaluationRun:
     """Import a corpus into an empty library, ask every question and measure the results.
 
     `out` is the run's folder; a second call with the same folder continues an interrupted run. With
     `stored` the library holds the corpus already, from a run with other settings. A recall uses
     `model_client`, or the offline rules. `progress` is called with the number of questions
-    answered; without it, a notebook shows a progress bar.
+    answered; True shows a bar in a terminal.
     """
     if mode not in ("search", "recall"):
         raise InvalidArgument(f"unknown mode {mode!r}", hint="Use search or recall")

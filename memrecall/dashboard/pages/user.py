@@ -79,7 +79,7 @@ def _draw_entry(page: Page, entry: AuditEntry) -> None:
     ui.label(page.text(name) if name in WORDS else entry.action).classes("mr-badge")
     key = entry.target or ""
     is_memory = bool(key) and not is_correction_id(key)
-    if is_memory and entry.action in ("update", "merge", "delete", "undo"):
+    if is_memory and entry.action in ("update", "delete", "undo"):
         ui.link(key, page.user_link("/explorer/memory", key=key))
     else:
         ui.label(key).classes("mr-grow")
