@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
-from autogen_core import CancellationToken, Component
+from autogen_core import CancellationToken
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, LLMMessage, UserMessage
 from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel, Field
 
-from memrecall.agent.autogen.components import BlockConfig, RecallComponent
 from memrecall.agent.blocks import BlockRecaller
-from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions
+from memrecall.agent.driver import RecallArguments, Recaller
 from memrecall.agent.offline.needs import RecallWhen
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message, is_block_message
@@ -37,14 +36,7 @@ class MemoryContextState(BaseModel):
     blocks: dict[int, str] = Field(default_factory=dict)
 
 
-class MemoryContextConfig(BlockConfig):
-    """The settings of a `MemoryContext`."""
-
-    initial_messages: list[LLMMessage] | None = None
-    long_message_characters: int = LONG_MESSAGE
-
-
-class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryContextConfig]):
+class MemoryContext(ChatCompletionContext):
     """The messages of one conversation, with what the last user message refers to.
 
     `recall` can be called by itself. As a context, `get_messages` recalls at most once for one user
@@ -54,9 +46,6 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
     cancellation token: set that of the parent's run as `cancellation_token`, and cancelling the run
     ends the recall.
     """
-
-    component_config_schema = MemoryContextConfig
-    component_provider_override = "memrecall.agent.MemoryContext"
 
     def __init__(
         self,
@@ -76,14 +65,6 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
             self._recaller, user_sources, block_characters, when=when
         )
         self._long_message = long_message_characters
-        self._config = MemoryContextConfig(
-            options=arguments.get("options", RecallOptions()),
-            initial_messages=initial_messages,
-            user_sources=sorted(self._block_recaller.user_sources),
-            block_characters=block_characters,
-            when=when,
-            long_message_characters=long_message_characters,
-        )
         self._has_reader = False
         self._blocks: dict[int, str] = {}  # by the index of the user message
         self._lock = asyncio.Lock()
