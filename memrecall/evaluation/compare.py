@@ -6,18 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.metrics import (
-    LOWER_IS_BETTER,
-    categories,
-    key_f1,
-    key_recall,
-    measure,
-)
+from memrecall.evaluation.metrics import LOWER_IS_BETTER, categories, measure
 from memrecall.evaluation.runs import EvaluationRun
 from memrecall.evaluation.statistics import MetricTable, RowNumbers, paired_intervals
 
 OVERALL = "overall"
-DEEPEST_CUT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,65 +144,3 @@ def worst_question_changes(
     """Return the questions with the largest losses of a metric."""
     changes = question_changes(first, second, metric)
     return [change for change in changes if change.loss > 0][:limit]
-
-
-@dataclass(frozen=True, slots=True)
-class HandoffComparison:
-    """Keys of a recall against the first keys of a search, over the answerable questions.
-
-    A search returns a list, a recall an answer. To be worth its calls, a recall must choose keys at
-    least as well as the best fixed cut of that list. An empty handoff counts as nothing found.
-    """
-
-    questions: int
-    keys: float  # average number handed off
-    empty: float  # share of the questions with an empty handoff
-    f1: float
-    search_f1: float  # cut at `best_cut` for every question
-    best_cut: int
-    recall: float
-    search_recall: float  # cut, per question, at the number of keys handed off
-
-    def lines(self) -> list[str]:
-        """Return the comparison as lines of text."""
-        rows = (
-            (f"F1, search cut at {self.best_cut}", self.search_f1, self.f1),
-            ("recall, as many keys", self.search_recall, self.recall),
-        )
-        return [
-            f"{self.keys:.1f} keys handed off on average, none for {self.empty:.1%}",
-            f"{'':<24}{'search':>9}{'recall':>9}",
-            *(f"{name:<24}{search:>9.3f}{recall:>9.3f}" for name, search, recall in rows),
-        ]
-
-
-def compare_handoffs(search: EvaluationRun, recall: EvaluationRun) -> HandoffComparison:
-    """Compare a recall run with a search run, whose questions are the same."""
-    triples = [
-        (question, searched.keys, frozenset(recalled.recalled.relevant_memory_keys))
-        for (question, searched), recalled in zip(search.pairs, recall.answers, strict=True)
-        if question.answerable and recalled.recalled
-    ]
-    if not triples:
-        raise InvalidArgument(f"no question of {search.name} is answerable")
-    cuts = [
-        _mean(key_f1(frozenset(ranked[:cut]), question) for question, ranked, _ in triples)
-        for cut in range(1, DEEPEST_CUT + 1)
-    ]
-    best = int(np.argmax(cuts))
-    return HandoffComparison(
-        questions=len(triples),
-        keys=_mean(len(keys) for _, _, keys in triples),
-        empty=_mean(not keys for _, _, keys in triples),
-        f1=_mean(key_f1(keys, question) for question, _, keys in triples),
-        search_f1=cuts[best],
-        best_cut=best + 1,
-        recall=_mean(key_recall(keys, question) for question, _, keys in triples),
-        search_recall=_mean(
-            key_recall(ranked[: len(keys)], question) for question, ranked, keys in triples
-        ),
-    )
-
-
-def _mean(values: Iterable[float]) -> float:
-    return round(float(np.mean(list(values))), 6)

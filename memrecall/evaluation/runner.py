@@ -15,12 +15,7 @@ import numpy as np
 from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, import_corpus
-from memrecall.evaluation.evaluators import (
-    CassetteFolder,
-    Evaluator,
-    RecallEvaluator,
-    SearchEvaluator,
-)
+from memrecall.evaluation.evaluators import Evaluator, RecallEvaluator, SearchEvaluator
 from memrecall.evaluation.questions import Question, QuestionSet
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunPlan, RunState
 from memrecall.library.library import Library
@@ -108,8 +103,6 @@ class Runner:
         """Write the summary of the results so far, also of an interrupted run."""
         self.folder.repair()
         state = self.state
-        state.store_sizes = {user: len(keys) for user, keys in self.corpus.keys.items()}
-        self.folder.save(state)
         run = self.folder.read()
         state.complete = len(run.answers) == len(self.question_set.questions)
         state.counts = self._count(run)
@@ -181,7 +174,6 @@ async def evaluate(
         depth=depth,
         max_questions=None,
         model=str(getattr(model_client, "model", "")) if mode == "recall" else "",
-        replayed=False,
         retrieval=retrieval,
     )
     folder = RunFolder(Path(out))
@@ -235,16 +227,9 @@ def _new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
     )
 
 
-def build_evaluator(
-    library: Library, runner: Runner, model_client: Any, cassettes: CassetteFolder | None = None
-) -> Evaluator:
+def build_evaluator(library: Library, runner: Runner, model_client: Any) -> Evaluator:
     """Return the evaluator of a run's plan; a recall without a model uses the offline rules."""
     plan, corpus = runner.state.plan, runner.corpus
     if plan.mode == "search":
         return SearchEvaluator(library, corpus, plan.depth, plan.retrieval)
-    if model_client is None and cassettes is not None and not cassettes.replay:
-        raise InvalidArgument(
-            "--record needs a model: the offline rules make no model calls",
-            hint="Set MEMRECALL_MODEL, or drop --record",
-        )
-    return RecallEvaluator(library, corpus, plan.depth, model_client, cassettes, plan.without)
+    return RecallEvaluator(library, corpus, plan.depth, model_client)

@@ -11,7 +11,6 @@ import pytest
 from memrecall.evaluation.evaluators import SearchEvaluator
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import RunFolder
-from memrecall.testing import ScriptedClient, call
 from tests.evaluation.conftest import EvaluationCli
 from tests.evaluation.samples import CORPUS, QUERIES, read_lines, write_lines
 from tests.waiting import LIMIT
@@ -67,25 +66,6 @@ def test_summary_has_plan_and_counts(evaluation: EvaluationCli) -> None:
     rows = results(evaluation, "run")
     assert all(len(row["retrieved"]) <= 3 for row in rows.values())
     assert [keys(rows[name])[0] for name in ("q1", "q3", "q4")] == ["m1", "m3", "tea"]
-
-
-@MODES
-def test_run_reports_slices(evaluation: EvaluationCli, mode: str) -> None:
-    outcome = evaluation.run("run", mode)
-    slices = outcome.json["metrics"]["slices"]
-    counts = {name: {k: v["questions"] for k, v in part.items()} for name, part in slices.items()}
-    assert counts == {
-        "category": {"fact": 4, "name": 2, "unanswerable": 1},
-        "kind": {"question": 4, "remark": 2, "conversation": 1},
-        "language": {"en": 5, "zh": 2},
-    }
-    main = "recall@10" if mode == "search" else "f1"
-    assert main in slices["language"]["zh"]["metrics"]
-    files = ("--corpus", evaluation.corpus, "--queries", evaluation.queries)
-    again = ("--mode", mode, "--out", evaluation.folder / "run")
-    text = evaluation.shell("eval", "run", *files, *again).out
-    assert "language: zh" in text
-    assert "store size" not in text  # both users have a few rows
 
 
 @MODES
@@ -264,33 +244,8 @@ def test_run_uses_given_database(evaluation: EvaluationCli, empty_location: str,
     assert "is not empty" in third.err
 
 
-def test_recorded_recalls_replay(
-    evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cassettes = evaluation.folder / "tapes"
-    nothing = call("handoff", reason="done", search_summary="nothing", confidence=0.0)
-    client = ScriptedClient([nothing] * len(QUERIES))
-    monkeypatch.setattr("memrecall.memory.client_of", lambda settings: client)
-    rejected = evaluation.run("recorded", "recall", "--record", cassettes)
-    assert (rejected.code, "line 9: a memory without valid_from" in rejected.err) == (2, True)
-    write_lines(evaluation.corpus, [row for row in CORPUS if "memory_key" not in row])
-    write_lines(evaluation.queries, [{**row, "evidence": []} for row in QUERIES])
-    assert evaluation.run("recorded", "recall", "--record", cassettes).code == 0
-    assert len(list(cassettes.iterdir())) == len(QUERIES)
-    outcome = evaluation.run("replayed", "recall", "--replay", cassettes)
-    assert outcome.code == 0, outcome.err
-    recording, replay = (evaluation.file(n, "results.jsonl") for n in ("recorded", "replayed"))
-    assert recording.read_bytes() == replay.read_bytes()
-    assert "is not empty" in evaluation.run("other", "recall", "--record", cassettes).err
-    (cassettes / "q4.jsonl").unlink()
-    assert "q4.jsonl" in evaluation.run("missing", "recall", "--replay", cassettes).err
-
-
-def test_contradictory_run_options_are_rejected(evaluation: EvaluationCli) -> None:
+def test_invalid_run_options_are_rejected(evaluation: EvaluationCli) -> None:
     assert "unknown mode 'guess'. Use search or recall" in evaluation.run("run", "guess").err
-    options = ("--record", evaluation.folder / "a", "--replay", evaluation.folder / "b")
-    assert "are mutually exclusive" in evaluation.run("run", "recall", *options).err
-    assert "only for --mode recall" in evaluation.run("run", "search", *options[:2]).err
     assert evaluation.run("run", "search", "--depth", 0).code == 2
     assert not (evaluation.folder / "run").exists()
 
