@@ -206,7 +206,6 @@ def build_plan(
         corpus_sha256=corpus.sha256,
         queries_sha256=question_set.sha256,
         embedder=settings.embedder,
-        tool_calls=settings.tool_calls,
         version=__version__,
         **choices,
     )

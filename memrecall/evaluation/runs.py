@@ -41,7 +41,6 @@ class RunPlan:
     queries_sha256: str
     embedder: str
     model: str
-    tool_calls: str
     version: str
     retrieval: Mode = "hybrid"  # of a search
 
