@@ -80,7 +80,7 @@ async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
     """Start or continue a run; return its folder, its state and how many questions it asked."""
     from memrecall.evaluation.corpus import check_labels, read_corpus
     from memrecall.evaluation.questions import read_questions
-    from memrecall.evaluation.runner import begin_run, build_evaluator, build_plan
+    from memrecall.evaluation.runner import begin_run, build_plan
     from memrecall.evaluation.runs import RunFolder
     from memrecall.importers.jsonl import read_entry
     from memrecall.memory import Library, client_of
@@ -104,8 +104,7 @@ async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
                 library = await stack.enter_async_context(await Library.open(settings))
                 if client is not None:
                     stack.push_async_callback(client.close)
-                evaluator = build_evaluator(library, runner, client)
-                await runner.run(library, evaluator, progress=True)
+                await runner.run(library, client, progress=True)
     return folder.path, runner.state, remaining
 
 
@@ -241,7 +240,7 @@ def write_baseline(
     json: options.Json = False,
 ) -> None:
     """Write a run's main scores, question by question, for `eval check`."""
-    from memrecall.evaluation.baseline import render_baseline
+    from memrecall.evaluation.compare import render_baseline
 
     text = render_baseline(_read_run(run))
     output.write_file(out, text)
@@ -256,7 +255,7 @@ def check_run(
     json: options.Json = False,
 ) -> None:
     """Compare a run with a baseline. Exit code 1: a main score is significantly lower."""
-    from memrecall.evaluation.baseline import compare_with_baseline, is_regression
+    from memrecall.evaluation.compare import compare_with_baseline, is_regression
 
     changes = compare_with_baseline(_read_run(run), baseline)
     regressions = [change for change in changes if is_regression(change)]

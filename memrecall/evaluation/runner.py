@@ -15,7 +15,7 @@ import numpy as np
 from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, import_corpus
-from memrecall.evaluation.evaluators import Evaluator, RecallEvaluator, SearchEvaluator
+from memrecall.evaluation.evaluator import Evaluator
 from memrecall.evaluation.questions import Question, QuestionSet
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunPlan, RunState
 from memrecall.library.library import Library
@@ -45,7 +45,7 @@ class Runner:
         return self.questions - self.folder.repair()
 
     async def run(
-        self, library: Library, evaluator: Evaluator, *, stored: bool = False, progress: Progress
+        self, library: Library, model_client: Any, *, stored: bool = False, progress: Progress
     ) -> None:
         """Import the corpus, unless it is `stored`, and ask the remaining questions."""
         if stored:
@@ -57,7 +57,9 @@ class Runner:
             with progress_bar(import_progress, "importing", size, unit="lines") as advance:
                 await self._import_corpus(library, advance)
         with progress_bar(progress, "asking", self.questions, unit="questions") as advance:
-            await self._ask_all(library, evaluator, advance)
+            await self._ask_all(
+                Evaluator(library, self.corpus, self.state.plan, model_client), advance
+            )
 
     async def _import_corpus(self, library: Library, advance: Advance) -> None:
         """Import the corpus, unless this run has imported it already."""
@@ -85,12 +87,12 @@ class Runner:
         self.state.database_id, self.state.imported = library.store.facts.database_id, True
         self.folder.save(self.state)
 
-    async def _ask_all(self, library: Library, evaluator: Evaluator, advance: Advance) -> None:
+    async def _ask_all(self, evaluator: Evaluator, advance: Advance) -> None:
         """Ask the questions that have no result yet."""
         answered = self.folder.repair()
         advance(answered)
         for question in self.question_set.questions[answered:]:
-            await self._set_time_zone(library, question)
+            await self._set_time_zone(evaluator.library, question)
             started = time.perf_counter()
             result = await evaluator.ask(question)
             self.folder.append(result, time.perf_counter() - started)
@@ -179,8 +181,7 @@ async def evaluate(
     folder = RunFolder(Path(out))
     with begin_run(folder, plan, corpus, question_set) as runner:
         if runner.remaining():
-            evaluator = build_evaluator(library, runner, model_client)
-            await runner.run(library, evaluator, stored=stored, progress=progress)
+            await runner.run(library, model_client, stored=stored, progress=progress)
     return folder.read()
 
 
@@ -224,11 +225,3 @@ def _new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
             "numpy": np.__version__,
         },
     )
-
-
-def build_evaluator(library: Library, runner: Runner, model_client: Any) -> Evaluator:
-    """Return the evaluator of a run's plan; a recall without a model uses the offline rules."""
-    plan, corpus = runner.state.plan, runner.corpus
-    if plan.mode == "search":
-        return SearchEvaluator(library, corpus, plan.depth, plan.retrieval)
-    return RecallEvaluator(library, corpus, plan.depth, model_client)

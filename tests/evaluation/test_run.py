@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.evaluation.evaluators import SearchEvaluator
+from memrecall.evaluation.evaluator import Evaluator
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import RunFolder
 from tests.evaluation.conftest import EvaluationCli
@@ -94,15 +94,15 @@ def test_handed_off_keys_come_first(evaluation: EvaluationCli) -> None:
 def test_ctrl_c_during_last_question_closes_database(
     evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    original = SearchEvaluator.ask
+    original = Evaluator.ask
 
-    async def interrupt_last(self: SearchEvaluator, question: Question) -> Any:
+    async def interrupt_last(self: Evaluator, question: Question) -> Any:
         result = await original(self, question)
         if question.query_id == QUERIES[-1]["query_id"]:
             signal.raise_signal(signal.SIGINT)  # the event loop cancels the task at its next await
         return result
 
-    monkeypatch.setattr(SearchEvaluator, "ask", interrupt_last)
+    monkeypatch.setattr(Evaluator, "ask", interrupt_last)
     stopped = evaluation.run("run")
     assert (stopped.code, stopped.err) == (130, "stopped; run it again to continue\n")
     assert not [record for record in caplog.records if record.exc_info]
@@ -182,14 +182,14 @@ def test_killed_run_can_be_continued(large_evaluation: EvaluationCli) -> None:
 STUCK_PROGRAM = """
 import asyncio, itertools
 from memrecall.cli import main
-from memrecall.evaluation.evaluators import SearchEvaluator
-ask, numbers = SearchEvaluator.ask, itertools.count(1)
+from memrecall.evaluation.evaluator import Evaluator
+ask, numbers = Evaluator.ask, itertools.count(1)
 async def ask_or_wait(*given):
     if next(numbers) > 3:
         print("asking", flush=True)
         await asyncio.Event().wait()
     return await ask(*given)
-SearchEvaluator.ask = ask_or_wait
+Evaluator.ask = ask_or_wait
 main()
 """
 

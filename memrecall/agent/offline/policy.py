@@ -15,9 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memrecall.agent.offline.findings import Candidate, Situation, collect_findings
-from memrecall.agent.offline.handoff import build_empty_handoff, build_handoff, build_window_handoff
+from memrecall.agent.offline.handoff import (
+    build_empty_handoff,
+    build_handoff,
+    build_window_handoff,
+    explain,
+)
 from memrecall.agent.offline.needs import is_greeting
-from memrecall.agent.offline.phrases import explain
 from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage, parse_request
 from memrecall.agent.offline.selection import repeats_question, select_evidence

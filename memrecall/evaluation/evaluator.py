@@ -1,4 +1,4 @@
-"""Evaluators answer one question through the production code path: by search or by recall."""
+"""Answers to single questions through the production code path: by search or by recall."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from memrecall.evaluation.corpus import Corpus
 from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
+from memrecall.evaluation.runs import RunPlan
 from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.search.request import Mode
 
 if TYPE_CHECKING:
     from memrecall.agent import RecallResult
@@ -18,21 +18,26 @@ _DIGITS = 6  # of a score: enough to rank by, and equal on every run
 
 
 @dataclass(frozen=True, slots=True)
-class SearchEvaluator:
-    """Answers with one search for the question's text."""
+class Evaluator:
+    """Answers the questions of a plan; a recall without a model uses the offline rules."""
 
     library: Library
     corpus: Corpus
-    depth: int
-    mode: Mode = "hybrid"
+    plan: RunPlan
+    model_client: Any = None
 
     async def ask(self, question: Question) -> QuestionResult:
+        """Answer one question, independent of the previous one."""
+        is_search = self.plan.mode == "search"
+        return await (self._search(question) if is_search else self._recall(question))
+
+    async def _search(self, question: Question) -> QuestionResult:
         """Run one search over everything up to the question's `as_of`."""
         horizon = question.horizon
         request = SearchRequest(
             question.query,
-            mode=self.mode,
-            limit=self.depth,
+            mode=self.plan.retrieval,
+            limit=self.plan.depth,
             until=horizon and horizon + timedelta(microseconds=1),
             now=horizon or self.corpus.now(question.user_id),
         )
@@ -48,18 +53,8 @@ class SearchEvaluator:
             probabilities=tuple(probabilities) if is_complete else None,
         )
 
-
-@dataclass(frozen=True, slots=True)
-class RecallEvaluator:
-    """Answers with the whole recall loop."""
-
-    library: Library
-    corpus: Corpus
-    depth: int
-    model_client: Any
-
-    async def ask(self, question: Question) -> QuestionResult:
-        """Run one recall, independent of the previous one."""
+    async def _recall(self, question: Question) -> QuestionResult:
+        """Run the whole recall loop."""
         from memrecall.agent import Recaller, RecallOptions
 
         horizon = question.horizon
@@ -75,12 +70,9 @@ class RecallEvaluator:
         return QuestionResult(
             query_id=question.query_id,
             category=question.category,
-            retrieved=_rank_keys(result)[: self.depth],
+            retrieved=_rank_keys(result)[: self.plan.depth],
             recalled=_record(result),
         )
-
-
-Evaluator = SearchEvaluator | RecallEvaluator
 
 
 def _scope(question: Question) -> Scope:
