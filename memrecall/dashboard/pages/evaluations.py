@@ -13,8 +13,6 @@ from nicegui import ui
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.widgets import (
-    PALETTE,
-    TEXT_COLOR,
     TIME_AXIS,
     axis,
     card,
@@ -29,7 +27,6 @@ from memrecall.dashboard.widgets import (
     xy_chart,
 )
 from memrecall.errors import NotFound
-from memrecall.evaluation.charts import Figure, make_figures
 from memrecall.evaluation.compare import OVERALL
 from memrecall.evaluation.metrics import MAIN_METRICS, format_interval
 from memrecall.evaluation.questions import Question
@@ -39,8 +36,6 @@ from memrecall.types import cut_to_minute
 _QUESTION_FILE = "questions.jsonl"
 _MAX_COMMANDS = 5
 _MAX_RUNS = 100
-_NAME_WIDTH, _ROW_HEIGHT = 150, 28  # pixels in a chart of intervals
-_BELOW = {"nameLocation": "middle", "nameGap": 28}  # the label of a horizontal axis
 
 
 def _folder(page: Page) -> Path:
@@ -112,47 +107,6 @@ def _draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
         for name, points in series.items()
     ]
     xy_chart(page.text("over_time"), TIME_AXIS, axis(min=0, max=1), lines)
-
-
-def _draw_run_figures(page: Page, run: EvaluationRun, metrics: dict[str, Any]) -> None:
-    for figure in make_figures(run, metrics, page.language):
-        with card(figure.heading):
-            dim_label(figure.caption)
-            if figure.groups:
-                _draw_intervals(figure)
-            else:
-                _draw_line(figure)
-
-
-def _draw_line(figure: Figure) -> None:
-    span = figure.span
-    scale = {"type": "log"} if span is None else {"min": span[0], "max": span[1]}
-    across = axis(figure.across, **_BELOW, **scale)
-    up = axis(figure.up, min=0, max=1, nameTextStyle={**TEXT_COLOR, "align": "left"})
-    series: list[dict[str, Any]] = [
-        {"type": "line", "data": figure.points, "showSymbol": figure.has_diagonal}
-    ]
-    if figure.has_diagonal:
-        style = {"type": "dashed", "width": 1}
-        ends = [(0, 0), (1, 1)]
-        series.append({"type": "line", "data": ends, "showSymbol": False, "lineStyle": style})
-    xy_chart(figure.heading, across, up, series)
-
-
-def _draw_intervals(figure: Figure) -> None:
-    values: list[tuple[Any, str]] = []
-    bounds: list[tuple[Any, str]] = []
-    for name, metric in figure.groups.items():
-        values.append((metric["value"], name))
-        bounds += [(metric["low"], name), (metric["high"], name), ("-", name)]  # "-": a gap
-    labels = {**TEXT_COLOR, "width": _NAME_WIDTH, "overflow": "truncate"}
-    names = axis(type="category", data=list(figure.groups), inverse=True, axisLabel=labels)
-    series: list[dict[str, Any]] = [
-        {"type": "line", "data": bounds, "showSymbol": False, "color": PALETTE[0]},
-        {"type": "scatter", "data": values, "color": PALETTE[0]},
-    ]
-    drawn = xy_chart(figure.heading, axis(figure.across, **_BELOW, min=0, max=1), names, series)
-    drawn.style(f"height: {_ROW_HEIGHT * (len(values) + 3)}px")
 
 
 def _main_metric(state: RunState) -> str:
@@ -229,8 +183,6 @@ async def show_run(page: Page) -> None:
     if not metrics:
         show_empty(page.text("no_answers"))
         return
-    with ui.element("div").classes("mr-grid mr-halves"):
-        _draw_run_figures(page, evaluation, metrics)
     with card(page.text("figures")):
         _draw_table(page, metrics)
 
