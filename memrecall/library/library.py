@@ -292,7 +292,8 @@ class Library:
         await self.vectors.prepare()
         counts = await import_user(self.store.database, user_id, rest)
         if any(graph_rows.values()):
-            await self.graphs.transact(Scope(user_id), lambda rows: import_rows(rows, graph_rows))
+            scope = Scope.of_owner(user_id)
+            await self.graphs.transact(scope, lambda rows: import_rows(rows, graph_rows))
         counts |= {table: len(rows) for table, rows in graph_rows.items()}
         self.vectors.expect({user_id: counts["messages"] + counts["memories"]})
         return counts
@@ -333,7 +334,7 @@ class Library:
         report = await self.store.owners.erase_session(user_id, session_id)
         if not self.graphs.is_in_store:
             await self.graphs.transact(
-                Scope(user_id), lambda rows: erase_session_rows(rows, session_id)
+                Scope.of_owner(user_id), lambda rows: erase_session_rows(rows, session_id)
             )
             await self.graphs.compact(user_id)
         await self.forget_derived(user_id)
@@ -352,7 +353,7 @@ class Library:
 
     async def erase_project(self, user_id: str, project: str, actor: str = SYSTEM) -> Removal:
         """Erase a project of a user; what is known about the user stays."""
-        scope = Scope(user_id, permissions=frozenset({Permission.SENSITIVE}))
+        scope = Scope.of_owner(user_id, permissions=frozenset({Permission.SENSITIVE}))
         removal = await self._erase(scope, self.changes(scope).erase_project(project, actor=actor))
         if not removal.memories and not removal.messages:
             raise NotFound(f"user {user_id!r} has no project {project!r}")

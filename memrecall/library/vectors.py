@@ -201,7 +201,7 @@ class VectorWriter:
         total = 0
         after: str | None = ""
         while after is not None:
-            page = await self._store.owners.list_users(None, after, _PIECE_USERS)
+            page = await self._store.owners.list_users(None, after, _PIECE_USERS, spaces=True)
             for user in page.items:
                 has_more = True
                 while has_more:

@@ -1,6 +1,6 @@
 """`AsyncMemory`: add, read, search, change and delete memories."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
@@ -8,14 +8,16 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.extraction.conflicts import rows_contradict
+from memrecall.memory.base import ScopeBinding
 from memrecall.memory.graph import relate_memory
 from memrecall.memory.ingest import Addition
-from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
+from memrecall.memory.jobs import run_process
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
     find_mergeable,
     find_updatable,
     follow_text,
+    iterate_users,
     list_memories,
     list_messages,
     list_of_users,
@@ -30,6 +32,7 @@ from memrecall.memory.records import (
 from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
+from memrecall.memory.spaces import SpacesMixin
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import MemoryQuery, read_filter
@@ -38,7 +41,7 @@ from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 _LIMIT = 100
 
 
-class AsyncMemory(SessionsMixin, RetentionMixin):
+class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
     """Long-term memory for the users of an agent.
 
     What is bound here (`user_id`, `agent_id`, `session_id`, `project`, `permissions`) holds for
@@ -348,8 +351,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         async with library.store.database.erasing():
             removal = await library.purge(scope, [memory_id], sources=sources, actor=self._actor)
             await self._update_short_term(scope.user_id, removal.messages)
-        count, messages = len(removal.memories), list(removal.messages)
-        return {"id": memory_id, "purged": count, "messages": messages}
+        fields = {"purged": len(removal.memories), "messages": list(removal.messages)}
+        return {"id": memory_id, **fields}
 
     async def delete_message(
         self, message_id: str, *, user_id: str | None = None
@@ -358,26 +361,25 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
 
         Nothing happens if it was erased before; NotFound if the user never had it.
         """
-        library = (await self._open()).library
         if not self._binding.has_user and user_id is None:
             raise InvalidArgument("a message needs a user_id", hint="Users may have equal ids")
-        scope = self._scope(user_id)
+        library, scope = (await self._open()).library, self._scope(user_id)
         async with library.store.database.erasing():
             removal = await library.delete_message(scope, message_id, actor=self._actor)
             await self._update_short_term(scope.user_id, removal.messages)
-        fields = {"deleted": len(removal.messages), "memories": list(removal.memories)}
-        return {"id": message_id, "event": "DELETE", **fields}
+        counts = {"deleted": len(removal.messages), "memories": list(removal.memories)}
+        return {"id": message_id, "event": "DELETE", **counts}
 
-    def register(
-        self,
-        name: str,
-        function: Callable[[list[dict[str, Any]]], Any],
-        *,
-        when: When = "demand",
-        timeout: float = DEFAULT_TIMEOUT,
-    ) -> None:
-        """Register a function that `process` runs by name, or every `add` (`when="add"`)."""
-        self._shared.processes.register(name, function, when=when, timeout=timeout)
+    async def reset(self) -> None:
+        """Erase all users and spaces completely; only a memory that is bound to nothing can."""
+        if self._binding != ScopeBinding(permissions=self._binding.permissions):
+            raise InvalidArgument(
+                "this memory is bound to a scope, but reset erases all users",
+                hint="Use erase or delete_all",
+            )
+        store = (await self._open()).library.store
+        async for owner in iterate_users(store, disabled=True, spaces=True):
+            await self._erase_owner(owner)
 
     async def process(
         self,
@@ -394,6 +396,4 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         page = await self.get_all(user_id, agent_id, session_id, limit=limit, messages=messages)
         return await run_process(process, page["results"])
 
-    write = add
-    retrieve = search
-    forget = delete
+    write, retrieve, forget = add, search, delete

@@ -41,6 +41,7 @@ from memrecall.types import (
 )
 
 _MESSAGES_PER_PAGE = 200
+_USERS_PER_PAGE = 200
 _NOT_SHOWN = {"provenance", "deleted_at", "last_recalled_at"}
 _MESSAGE_FIELDS = {
     "role",
@@ -360,3 +361,16 @@ def _parse_user_cursor(cursor: str) -> tuple[str, str | None]:
             case [str(user_id), str() | None as inner]:
                 return user_id, inner
     raise InvalidArgument("the cursor is not valid", hint="Pass the next_cursor of the last page")
+
+
+async def iterate_users(
+    store: Store, *, disabled: bool = False, spaces: bool = False
+) -> AsyncIterator[str]:
+    """Yield the ids of all users in order; disabled ones and owner ids of spaces if requested."""
+    after: str | None = ""
+    while after is not None:
+        page = await store.owners.list_users(limit=_USERS_PER_PAGE, after=after, spaces=spaces)
+        for user in page.items:
+            if user["status"] or disabled:
+                yield str(user["user_id"])
+        after = page.next_after

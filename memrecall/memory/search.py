@@ -54,7 +54,7 @@ class RecallTimes:
         now = datetime.now(UTC)
         for user_id, keys in pending.items():
             try:
-                await self._store.memories(Scope(user_id)).mark_recalled(sorted(keys), now)
+                await self._store.memories(Scope.of_owner(user_id)).mark_recalled(sorted(keys), now)
             except StorageError as error:
                 _log.warning("the times of the last recall were not stored: %s", error)
 

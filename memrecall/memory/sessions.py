@@ -13,6 +13,7 @@ from memrecall.memory.graph import (
     undo_correction,
     write_relations,
 )
+from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.layers import (
     EVERY_MESSAGES,
     EVERY_SECONDS,
@@ -309,6 +310,17 @@ class SessionsMixin(MemoryBase):
         for key in report["ids"]:
             await library.store.audit(scope).add(AuditEntry("correct_relation", self._actor, key))
         return report
+
+    def register(
+        self,
+        name: str,
+        function: Callable[[list[dict[str, Any]]], Any],
+        *,
+        when: When = "demand",
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Register a function that `process` runs by name, or every `add` (`when="add"`)."""
+        self._shared.processes.register(name, function, when=when, timeout=timeout)
 
     async def _undo_correction(self, correction_id: str, user_id: str | None) -> bool:
         """Undo a correction of a relation; return False for the id of a memory."""

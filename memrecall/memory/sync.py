@@ -233,6 +233,10 @@ class Memory:
         """Like `run`, from the event loop of another thread, which goes on meanwhile."""
         return await asyncio.wrap_future(self._thread.submit(work))
 
+    def space(self, space_id: str) -> Any:
+        """Return a space of the bound user, with the same methods; each call checks membership."""
+        return BlockingView(self._inner.space(space_id), self._thread)
+
     def running_jobs(self, user_id: str | None = None) -> int:
         """Return how many jobs of a user are running."""
         return self._inner.running_jobs(user_id)
@@ -302,3 +306,5 @@ class Memory:
     checkpoint = _blocking(AsyncMemory.checkpoint)
     restore = _blocking(AsyncMemory.restore)
     end_session = _blocking(AsyncMemory.end_session)
+    create_space = _blocking(AsyncMemory.create_space)
+    spaces = _blocking(AsyncMemory.spaces)

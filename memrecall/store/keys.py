@@ -18,7 +18,7 @@ from sqlalchemy import Row, bindparam, delete, exists, insert, literal, select, 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.scope import Permission
+from memrecall.scope import Permission, check_user_id
 from memrecall.store.database.cursors import LARGEST_OWNER_LIST, LIST_SIZE, KeyedPage, require_limit
 from memrecall.store.database.engine import Database
 from memrecall.store.database.tables import api_key_users, api_keys
@@ -63,7 +63,7 @@ class Grant:
                 hint=f"Pass 1 to {MAX_USERS} users, or all users",
             )
         for user_id in self.users:
-            check_id("user_id", user_id)
+            check_user_id(user_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ async def _copy_by_user(source: Database, copy: _Copy) -> None:
     await _copy_tables(source, shared, copy)
     after: str | None = ""
     while after is not None:
-        page = await Owners(source).list_users(after=after, limit=_ROWS)
+        page = await Owners(source).list_users(after=after, limit=_ROWS, spaces=True)
         for user in page.items:
             rows = await _read_user(source, user["user_id"], user_tables)
             named = {row["agent_id"] for part in rows.values() for row in part if "agent_id" in row}

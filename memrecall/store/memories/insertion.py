@@ -132,6 +132,7 @@ class MemoryInserter:
             "user_id": self._scope.user_id,
             "agent_id": agent_of(self._scope),
             "session_id": self._scope.session_id,
+            "author": self._scope.author,
             "provenance": provenance.model_dump(mode="json", exclude_defaults=True),
             "created_at": self._locks.now,
             "updated_at": self._locks.now,

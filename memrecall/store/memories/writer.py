@@ -269,6 +269,8 @@ class MemoryWriter(MemoryInserter):
         )
 
     async def _write(self, *changes: PendingChange) -> None:
+        for change in changes:
+            self._locks.require_own(self._scope, change.row["author"])
         await write_changes(self._connection, self._locks, changes, self._actor)
 
     async def _find(self, memory_key: str) -> StoredRow:
