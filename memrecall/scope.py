@@ -60,6 +60,11 @@ def space_of(owner: str) -> str | None:
     return owner.removeprefix(SPACE_PREFIX) if owner.startswith(SPACE_PREFIX) else None
 
 
+def qualify_key(space_id: str, key: str) -> str:
+    """Return the key of a space's row as it is named outside of the space."""
+    return f"{SPACE_PREFIX}{space_id}/{key}"
+
+
 def space_not_found() -> NotFound:
     """Return the error for a space that is unknown, or that the caller is no member of."""
     # The same for all of these: it must not tell strangers which spaces exist.
@@ -141,9 +146,24 @@ class Scope:
             fields |= {"member": TRUSTED, "role": SpaceRole.ADMIN}
         return cls(owner, agent_id, **fields)
 
-    def of_space(self, space_id: str) -> str | None:
-        """Return the owner id of a space if reads in this scope cover it."""
-        return space_owner(space_id) if space_id in self.spaces else None
+    @property
+    def own(self) -> "Scope":
+        """The same scope without spaces."""
+        return replace(self, spaces=()) if self.spaces else self
+
+    def personal(self) -> "Scope | None":
+        """Return the member's own scope, where what they asked is kept; None for other members."""
+        if self.space is None:
+            return self
+        if self.member is None or self.member == TRUSTED or self.member.startswith(KEY_PREFIX):
+            return None
+        return replace(self, user_id=self.member, member=None, role=None)
+
+    def split_key(self, key: str) -> tuple[str | None, str]:
+        """Return the space of a key that names one which this scope covers, and the key in it."""
+        name, slash, rest = key.removeprefix(SPACE_PREFIX).partition("/")
+        is_shared = slash and key.startswith(SPACE_PREFIX) and name in self.spaces
+        return (name, rest) if is_shared else (None, key)
 
     def require_role(self, least: SpaceRole) -> None:
         """Raise Forbidden if this is the scope of a space, and of a member with a lower role."""

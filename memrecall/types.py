@@ -347,7 +347,7 @@ class Provenance(BaseModel):
     @property
     def claimed_by(self) -> str | None:
         """The origin of an unconfirmed claim; None for all other memories."""
-        return self.origin.value if self.conflicts_with else None
+        return self.origin.value if self.conflicts_with and self.origin != Origin.USER else None
 
 
 class MemoryRecord(BaseModel):

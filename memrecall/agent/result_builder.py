@@ -239,11 +239,15 @@ def _is_true_absence(state: RecallState, handoff: HandoffInput, end: Finish | St
 async def _store_trace(state: RecallState, result: RecallResult, keep_days: int) -> None:
     """Store the trace with its user; a recall does not fail because that failed."""
     reason = result.stop_reason
-    is_unknown = state.version is UNKNOWN_USER  # and has no traces either
-    if not keep_days or is_unknown or reason is StopReason.STORAGE_FAILED:
+    is_shared = bool(state.scope.spaces) or state.scope.space is not None
+    is_unknown = state.version is UNKNOWN_USER and not is_shared  # and has no traces either
+    scope = state.scope.personal()  # what a member asked is theirs, not the space's
+    if not keep_days or is_unknown or reason is StopReason.STORAGE_FAILED or scope is None:
         return
     try:
-        await state.library.store.traces(state.scope).add(_new_trace(state, result), keep_days)
+        if is_shared:  # they may have written nothing of their own
+            await state.library.store.ensure_user(scope)
+        await state.library.store.traces(scope).add(_new_trace(state, result), keep_days)
     except MemrecallError as error:
         _log.warning("the trace %s was not stored: %s", result.trace.trace_id, error)
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.extraction.claims import review_plan
+from memrecall.extraction.conflicts import rows_contradict
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
 from memrecall.memory.ingest import Ingestor
@@ -205,7 +206,7 @@ class SharedState:
         extractor = self.components.extractor or make_extractor(
             library.settings, self.components.model_client, library.embedder
         )
-        library.review_plan = review_plan
+        library.review_plan, library.contradicts = review_plan, rows_contradict
         ingestor = Ingestor(library, extractor, self.processes, self.jobs)
         return Resources(library, extractor, ingestor, RecallTimes(library.store))
 

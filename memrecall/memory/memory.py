@@ -27,12 +27,11 @@ from memrecall.memory.records import (
     message_item,
     parse_update,
     quote_conflicts,
-    revision_item,
 )
 from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
-from memrecall.memory.spaces import SpacesMixin
+from memrecall.memory.spaces import accepts_space_keys
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import MemoryQuery, read_filter
@@ -41,7 +40,7 @@ from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 _LIMIT = 100
 
 
-class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
+class AsyncMemory(SessionsMixin, RetentionMixin):
     """Long-term memory for the users of an agent.
 
     What is bound here (`user_id`, `agent_id`, `session_id`, `project`, `permissions`) holds for
@@ -79,8 +78,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
         when messages without a time were said; `expiration_date` is the last day of the memories.
         With `background` a job, whose id is returned, extracts the facts after this call.
         """
-        scope = self._scope(user_id, agent_id, session_id, project, run_id)
-        new_messages = parse_new_messages(messages, metadata)
+        scope = self._scope(user_id, agent_id, session_id, project, run_id).own
+        new_messages = await self._sign(scope, parse_new_messages(messages, metadata))
         if (said_at := parse_moment(timestamp, "timestamp")) is not None:
             new_messages = [
                 m if m.ts else m.model_copy(update={"ts": said_at}) for m in new_messages
@@ -110,6 +109,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
             return {**job, **stored.receipt()}
         return await work
 
+    @accepts_space_keys
     async def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:
         """Return a memory or message by its id, or None if it is missing or deleted."""
         store = (await self._open()).library.store
@@ -120,9 +120,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
         for record in await store.memories(scope).get_many([memory_id]):
             item = memory_item(record)
             await quote_conflicts(store, scope, [item])
-            return item
+            return await self._named(scope, item)
         for message in await store.timeline(scope).get_many([memory_id]):
-            return message_item(message)
+            return await self._named(scope, message_item(message))
         return None
 
     async def get_all(
@@ -217,6 +217,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
             await resources.recall_times.flush()
         return results
 
+    @accepts_space_keys
     async def update(
         self,
         /,
@@ -243,6 +244,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
         await changes.update(memory_id, values, actor=self._actor, unchanged_since=since)
         return await self._show_change(scope, memory_id, values.keys(), "updated")
 
+    @accepts_space_keys
     async def merge(
         self,
         memory_id: str,
@@ -282,19 +284,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
         await quote_conflicts(library.store, scope, [item])
         return {**item, "event": "UPDATE", "message": message}
 
-    async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
-
-        Each entry says what was said (`said`), what replaced what, by whom and why.
-        """
-        store = (await self._open()).library.store
-        scope = await self._scope_of(store, memory_id, user_id)
-        revisions = await store.memories(scope).history(memory_id)
-        keys = [key for revision in revisions for key in revision.source_message_ids]
-        sources = await store.timeline(scope).get_many(list(dict.fromkeys(keys)))
-        messages = {message.message_id: message for message in sources}
-        return [revision_item(revision, messages) for revision in revisions]
-
+    @accepts_space_keys
     async def delete(
         self, memory_id: str, *, user_id: str | None = None, sources: bool = False
     ) -> dict[str, Any]:
@@ -315,6 +305,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
         fields = {"event": "DELETE", "message": "deleted", "messages": list(removal.messages)}
         return {"id": memory_id, **fields}
 
+    @accepts_space_keys
     async def undo(
         self,
         memory_id: str,
@@ -339,6 +330,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
             await self._update_short_term(scope.user_id)
         return {"id": memory_id, "event": "UNDO", "message": "undone"}
 
+    @accepts_space_keys
     async def purge(
         self, memory_id: str, *, user_id: str | None = None, sources: bool = False
     ) -> dict[str, Any]:
@@ -354,6 +346,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin, SpacesMixin):
         fields = {"purged": len(removal.memories), "messages": list(removal.messages)}
         return {"id": memory_id, **fields}
 
+    @accepts_space_keys
     async def delete_message(
         self, message_id: str, *, user_id: str | None = None
     ) -> dict[str, Any]:

@@ -369,20 +369,25 @@ class RetentionMixin(MemoryBase):
         if not library.settings.read_only:
             await library.store.audit(scope).add(AuditEntry(action, self._actor, count=count))
 
-    async def erase(self, user_id: str | None = None) -> dict[str, int]:
-        """Erase a user completely: rows, vectors, snapshots, traces and checkpoints."""
+    async def erase(
+        self, user_id: str | None = None, *, with_contributions: bool = False
+    ) -> dict[str, int]:
+        """Erase a user completely: rows, vectors, snapshots, traces and checkpoints.
+
+        What they wrote to spaces stays there under another name, unless `with_contributions`.
+        """
         scope = self._scope_without_agent(user_id)
         if scope.project is not None:
             raise InvalidArgument("this memory is bound to a project", hint="Use erase_project")
-        return await self._erase_owner(scope.user_id)
+        return await self._erase_owner(scope.user_id, with_contributions=with_contributions)
 
-    async def _erase_owner(self, owner: str) -> dict[str, int]:
+    async def _erase_owner(self, owner: str, **options: bool) -> dict[str, int]:
         resources = await self._open()
         await self._shared.jobs.forget(owner)
         resources.recall_times.discard(owner)
         for key in [key for key in self._shared.sessions if key[0] == owner]:
             del self._shared.sessions[key]
-        return (await resources.library.erase_user(owner)).as_dict()
+        return (await resources.library.erase_user(owner, **options)).as_dict()
 
     def _scope_without_agent(self, user_id: str | None, project: str | None = None) -> Scope:
         """Return the scope of a call that covers all agents and sessions of a user."""

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import InvalidArgument, MemrecallError
-from memrecall.memory.base import MemoryBase, SessionKey
+from memrecall.memory.base import SessionKey
 from memrecall.memory.graph import (
     GraphView,
     is_correction_id,
@@ -22,7 +22,8 @@ from memrecall.memory.layers import (
     ShortTermMemory,
 )
 from memrecall.memory.recall import make_recaller
-from memrecall.memory.records import to_utterance
+from memrecall.memory.records import revision_item, to_utterance
+from memrecall.memory.spaces import SpacesMixin, accepts_space_keys
 from memrecall.memory.summaries import SessionSummaries
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
@@ -38,7 +39,7 @@ _MOST_EXTRACTED = 50  # messages that `extract` reads if none are passed
 _MOST_SOURCES = 100  # messages that an experience names
 
 
-class SessionsMixin(MemoryBase):
+class SessionsMixin(SpacesMixin):
     """Short-term memory, summaries and the end of sessions; recall; the graph."""
 
     async def short_term(
@@ -64,8 +65,7 @@ class SessionsMixin(MemoryBase):
         self, user_id: str | None = None, agent_id: str | None = None
     ) -> LongTermMemory:
         """Return the long-term memory: the user's profile, the agent's knowledge, experience."""
-        library = (await self._open()).library
-        return LongTermMemory(library, self._scope(user_id, agent_id))
+        return LongTermMemory((await self._open()).library, self._scope(user_id, agent_id))
 
     async def checkpoint(
         self,
@@ -272,6 +272,20 @@ class SessionsMixin(MemoryBase):
             clock=clock or utc_now,
             observer=observer,
         )
+
+    @accepts_space_keys
+    async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
+
+        Each entry says what was said (`said`), what replaced what, by whom and why.
+        """
+        store = (await self._open()).library.store
+        scope = await self._scope_of(store, memory_id, user_id)
+        revisions = await store.memories(scope).history(memory_id)
+        keys = [key for revision in revisions for key in revision.source_message_ids]
+        sources = await store.timeline(scope).get_many(list(dict.fromkeys(keys)))
+        messages = {source.message_id: source for source in sources}
+        return [revision_item(revision, messages) for revision in revisions]
 
     async def merge_entities(
         self, name: str, alias: str, user_id: str | None = None, agent_id: str | None = None

@@ -308,3 +308,7 @@ class Memory:
     end_session = _blocking(AsyncMemory.end_session)
     create_space = _blocking(AsyncMemory.create_space)
     spaces = _blocking(AsyncMemory.spaces)
+    promote = _blocking(AsyncMemory.promote)
+    demote = _blocking(AsyncMemory.demote)
+    who_can_see = _blocking(AsyncMemory.who_can_see)
+    why_seen = _blocking(AsyncMemory.why_seen)

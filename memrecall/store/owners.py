@@ -181,12 +181,17 @@ class Owners:
         """Remove a session, its messages and memories, and all traces, which may quote it."""
         return await self._erase(user_id, session_id)
 
-    async def erase_user(self, user_id: str) -> ErasureReport:
+    async def erase_user(self, user_id: str, *, is_known: bool = False) -> ErasureReport:
         """Remove every row of a user, and the user from all keys.
 
-        On a full disk that has no space for this as one transaction, rows are removed in parts.
+        NotFound if there are none, unless the user `is_known` elsewhere. On a full disk that has
+        no space for this as one transaction, rows are removed in parts.
         """
         counts: Counter[str] = Counter()
+        if is_known and not await self._database.fetch(
+            select(users.c.user_id).where(users.c.user_id == user_id)
+        ):
+            return ErasureReport()
         async with self._database.erasing():
             while True:
                 try:

@@ -4,18 +4,21 @@ A space is an owner like a user: its rows are stored under `space:` and its id. 
 and change roles under the lock of the space, which every write to it takes too.
 """
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import bindparam, delete, insert, select
+from sqlalchemy import Table, bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import (
     DEFAULT_NAME,
     KEY_PREFIX,
+    SPACE_PREFIX,
     TRUSTED,
     Scope,
     SpaceRole,
@@ -25,6 +28,7 @@ from memrecall.scope import (
     space_owner,
 )
 from memrecall.store.database.connections import Reads
+from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import (
     Locks,
@@ -32,10 +36,10 @@ from memrecall.store.database.locks import (
     lock_existing_user,
     lock_users,
 )
-from memrecall.store.database.memberships import enter_space
-from memrecall.store.database.memory_tables import memberships
+from memrecall.store.database.memberships import SPACES_FACT, enter_space, note_spaces
+from memrecall.store.database.memory_tables import audit_log, memberships, revisions
 from memrecall.store.database.statements import insert_missing, new_epoch
-from memrecall.store.database.tables import users
+from memrecall.store.database.tables import memories, messages, meta, users
 from memrecall.store.feed import UserVersion
 from memrecall.store.memories.history import AuditEntry, write_entry
 from memrecall.types import NAME_LENGTH, check_text, format_time
@@ -47,6 +51,16 @@ _NAMES = select(memberships.c.member, memberships.c.name).where(
     memberships.c.user_id == bindparam("of_owner")
 )
 _CACHED_SPACES = 256
+_LAST = chr(0x10FFFF)
+# Where rows of a space name a member.
+_NAMING: tuple[tuple[Table, str], ...] = (
+    (messages, "author"),
+    (memories, "author"),
+    (revisions, "actor"),
+    (audit_log, "actor"),
+    (audit_log, "target"),
+    (memberships, "granted_by"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +103,7 @@ class Spaces:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._names: dict[str, tuple[tuple[str, int], Mapping[str, str]]] = {}
+        self._names: dict[str, tuple[tuple[str, int] | None, Mapping[str, str]]] = {}
 
     async def create(self, space_id: str, *, name: str, description: str = "", admin: str) -> Space:
         """Create a space with its first admin; Conflict if the id is taken."""
@@ -108,6 +122,9 @@ class Spaces:
         scope = Scope.of_owner(owner)
 
         async def work(connection: AsyncConnection) -> Space:
+            if self._database.is_distributed:
+                await begin_distributed_changes(connection)
+            await note_spaces(connection)
             await ensure_agents(connection, [DEFAULT_NAME], now)
             await insert_missing(connection, users, [row])
             await lock_users(connection, [owner])
@@ -159,11 +176,11 @@ class Spaces:
         """Return all grants of a scope's space, oldest first."""
         return await _read_members(self._database, scope.user_id)
 
-    async def names(self, owner: str, version: UserVersion) -> Mapping[str, str]:
+    async def names(self, owner: str, version: UserVersion | None = None) -> Mapping[str, str]:
         """Return the names of a space's members by their ids, cached by the space's version."""
-        state = (version.epoch, version.version)
+        state = (version.epoch, version.version) if version else None
         cached = self._names.get(owner)
-        if cached is None or cached[0] != state:
+        if cached is None or state is None or cached[0] != state:
             rows = await self._database.fetch(_NAMES, {"of_owner": owner})
             cached = state, {row.member: row.name or row.member for row in rows}
             if len(self._names) >= _CACHED_SPACES:
@@ -185,12 +202,15 @@ class Spaces:
             old = members.get(member)
             given = name if name is not None or old is None else old.name
             since = locks.now if old is None else old.created_at
-            stored = Member(member, new, given, since, scope.member)
+            is_same = old is not None and old.role is new
+            stored = Member(
+                member, new, given, since, old.granted_by if old and is_same else scope.member
+            )
             if old is not None and old.role is SpaceRole.ADMIN is not new:
                 _require_other_admin(members, member)
             await connection.execute(delete(memberships).where(*_of_member(scope, member)))
             await _insert_member(connection, scope.user_id, stored)
-            if old is None or old.role is not new:
+            if not is_same:
                 action = "join" if old is None else "role"
                 await self._log(connection, scope, action, member, locks.now)
             return stored
@@ -234,6 +254,67 @@ class Spaces:
             await self._log(connection, scope, action, target, locks.now)
 
         await self._change(scope, work, SpaceRole.CONTRIBUTOR)
+
+    async def owners_naming(self, user_id: str) -> list[str]:
+        """Return the owner ids of the spaces that a user is a member of or wrote to, sorted."""
+        owners: set[str] = set()
+        known = select(meta.c.value).where(meta.c.name == SPACES_FACT)
+        if space_of(user_id) is not None or not await self._database.fetch(known):
+            return []
+        for table, column in ((memberships, "member"), *_NAMING[:2]):
+            is_space = (table.c.user_id > SPACE_PREFIX, table.c.user_id < SPACE_PREFIX + _LAST)
+            named = select(table.c.user_id).where(*is_space, table.c[column] == user_id).distinct()
+            owners |= {row.user_id for row in await self._database.fetch(named)}
+        return sorted(owners)
+
+    async def find_written(self, owner: str, author: str) -> tuple[list[str], list[str]]:
+        """Return the keys of the memories and of the messages that a member wrote to a space."""
+        keys: list[list[str]] = []
+        for table, key in ((memories, "memory_key"), (messages, "message_id")):
+            of_author = (table.c.user_id == owner, table.c.author == author)
+            rows = await self._database.fetch(select(table.c[key]).where(*of_author))
+            keys.append([row[0] for row in rows])
+        return keys[0], keys[1]
+
+    async def remove_user(self, user_id: str) -> dict[str, bool]:
+        """Take an erased user out of all spaces; return which of them have no members left.
+
+        What they wrote stays, under one new name in each space. A space without an admin gets one:
+        the member of the highest role who joined first.
+        """
+        is_empty: dict[str, bool] = {}
+        for owner in await self.owners_naming(user_id):
+            scope = Scope.of_owner(owner)
+            work = partial(self._remove_user, scope=scope, user_id=user_id)
+            is_empty[owner] = await self._change(scope, work, SpaceRole.ADMIN)
+        return is_empty
+
+    async def _remove_user(
+        self, connection: AsyncConnection, locks: Locks, *, scope: Scope, user_id: str
+    ) -> bool:
+        owner, old, name = scope.user_id, user_id, f"erased-{secrets.token_hex(4)}"
+        members = {m.member: m for m in await _read_members(connection, owner)}
+        if user_id in members:
+            old = members[user_id].name or user_id
+        for table in (messages, memories):
+            said = (table.c.user_id == owner, table.c.author == user_id, table.c.speaker == old)
+            await connection.execute(update(table).where(*said).values(speaker=name))
+        await connection.execute(delete(memberships).where(*_of_member(scope, user_id)))
+        for table, column in _NAMING:
+            of_user = (table.c.user_id == owner, table.c[column] == user_id)
+            await connection.execute(update(table).where(*of_user).values({column: name}))
+        # Indexes in memory have the old name.
+        renamed = update(users).where(users.c.user_id == owner).values(epoch=new_epoch())
+        await connection.execute(renamed)
+        rest = [member for key, member in members.items() if key != user_id]
+        if rest and all(m.role is not SpaceRole.ADMIN for m in rest):
+            roles = list(SpaceRole)
+            heir = max(rest, key=lambda m: (roles.index(m.role), -m.created_at.timestamp()))
+            admin = update(memberships).where(*_of_member(scope, heir.member))
+            await connection.execute(admin.values(role=SpaceRole.ADMIN.value))
+            await self._log(connection, scope, "role", heir.member, locks.now)
+        await self._log(connection, scope, "erase", name, locks.now)
+        return not rest
 
     async def _change(
         self,

@@ -27,6 +27,7 @@ from memrecall.errors import InvalidArgument, NotFound, describe_validation_erro
 from memrecall.scope import Scope, space_of
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import ensure_agents, lock_scopes, lock_users
+from memrecall.store.database.memberships import note_spaces
 from memrecall.store.database.memory_tables import MEMORY_TABLES, revisions
 from memrecall.store.database.statements import (
     insert_missing,
@@ -251,6 +252,8 @@ async def _import(
     is_new = not await lock_users(connection, [user_id])
     if space_of(user_id) is None:
         rows["memberships"] = []
+    else:
+        await note_spaces(connection)
     first_agent = (rows["users"] or [{}])[0].get("agent_id")
     scope = Scope.of_owner(user_id, first_agent)
     locks = await lock_scopes(connection, [scope], with_sessions=False)

@@ -31,6 +31,11 @@ class MemoryInserter:
         self._scope = scope
         self._actor = actor
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the memories are those of a space, in which others write too."""
+        return self._scope.author is not None
+
     async def add(
         self, batch: Sequence[NewMemory], origin: Origin, *, supersedes: str | None = None
     ) -> WriteResult:
