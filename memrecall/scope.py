@@ -135,6 +135,11 @@ class Scope:
         return space_of(self.user_id)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether reads in this scope cover a space."""
+        return bool(self.spaces) or self.space is not None
+
+    @property
     def author(self) -> str | None:
         """The member who writes in this scope, if it is that of a space."""
         return None if self.space is None or self.member == TRUSTED else self.member

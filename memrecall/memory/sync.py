@@ -147,6 +147,8 @@ class BlockingView:
         value = getattr(self._part, name)
         if isinstance(value, UserInfo | DomainKnowledge | Experience):
             return BlockingView(value, self._thread)
+        if inspect.isasyncgenfunction(value):
+            return lambda *args, **kwargs: self._thread.iterate(value(*args, **kwargs))
         if not inspect.iscoroutinefunction(value):
             return value
         return update_wrapper(
