@@ -276,7 +276,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         user_id: str | None = None,
         unchanged_since: datetime | str | None = None,
     ) -> dict[str, Any]:
-        """Revert the last change of a memory (update, supersession, deletion), or a correction.
+        """Revert the last change of a memory (update, supersession, deletion).
 
         Repeated, it walks back one change at a time to the first memory of the fact. Conflict at
         the start, if a memory that holds now contradicts the one to restore, or if it was changed
@@ -284,13 +284,12 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         """
         since = parse_moment(unchanged_since, "unchanged_since")
         library = (await self._open()).library
-        if not await self._undo_correction(memory_id, user_id):
-            scope = await self._scope_of(library.store, memory_id, user_id)
-            await library.changes(scope).undo(
-                memory_id, actor=self._actor, contradicts=rows_contradict, unchanged_since=since
-            )
-            library.vectors.expect({scope.user_id: 1})
-            await self._update_short_term(scope.user_id)
+        scope = await self._scope_of(library.store, memory_id, user_id)
+        await library.changes(scope).undo(
+            memory_id, actor=self._actor, contradicts=rows_contradict, unchanged_since=since
+        )
+        library.vectors.expect({scope.user_id: 1})
+        await self._update_short_term(scope.user_id)
         return {"id": memory_id, "event": "UNDO", "message": "undone"}
 
     @accepts_space_keys

@@ -1,17 +1,14 @@
 """The methods of `AsyncMemory` for sessions, recall and the graph."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.memory.base import SessionKey
 from memrecall.memory.graph import (
-    is_correction_id,
     list_entities,
     list_relations,
-    replace_relation,
-    undo_correction,
     write_relations,
 )
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
@@ -28,7 +25,7 @@ from memrecall.memory.spaces import SpacesMixin, accepts_space_keys
 from memrecall.memory.summaries import SessionSummaries
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import AuditEntry, StoredSummary
+from memrecall.store import StoredSummary
 from memrecall.store.sessions import SESSION
 from memrecall.types import Language, NewMessage, check_text, format_time, parse_time
 
@@ -282,27 +279,6 @@ class SessionsMixin(SpacesMixin):
         messages = {source.message_id: source for source in sources}
         return [revision_item(revision, messages) for revision in revisions]
 
-    async def correct_relation(
-        self,
-        source: str,
-        relationship: str,
-        destination: str,
-        correction: Mapping[str, str] | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-    ) -> dict[str, Any]:
-        """Replace a wrong relation by its correction, or without one remove it.
-
-        `correction` has the parts that differ: source, relationship or destination. Sources and
-        validity stay. `undo` takes the `ids` of the report. NotFound if no such relation holds.
-        """
-        library, scope = (await self._open()).library, self._scope(user_id, agent_id)
-        triple = {"source": source, "relationship": relationship, "destination": destination}
-        report = await replace_relation(library, scope, triple, correction)
-        for key in report["ids"]:
-            await library.store.audit(scope).add(AuditEntry("correct_relation", self._actor, key))
-        return report
-
     def register(
         self,
         name: str,
@@ -313,15 +289,6 @@ class SessionsMixin(SpacesMixin):
     ) -> None:
         """Register a function that `process` runs by name, or every `add` (`when="add"`)."""
         self._shared.processes.register(name, function, when=when, timeout=timeout)
-
-    async def _undo_correction(self, correction_id: str, user_id: str | None) -> bool:
-        """Undo a correction of a relation; return False for the id of a memory."""
-        if not is_correction_id(correction_id):
-            return False
-        library, scope = (await self._open()).library, self._scope(user_id)
-        await undo_correction(library, scope, correction_id)
-        await library.store.audit(scope).add(AuditEntry("undo", self._actor, correction_id))
-        return True
 
     async def erase_project(
         self, project: str | None = None, user_id: str | None = None

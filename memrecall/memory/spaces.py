@@ -38,7 +38,7 @@ _CONTRIBUTOR = (
 )
 _ADMIN = (
     *("set_member", "remove_member", "delete_space", "delete_all", "sweep", "export", "import_"),
-    *("erase_project", "correct_relation"),
+    "erase_project",
 )
 ROLE_OF_VERB = {
     name: role

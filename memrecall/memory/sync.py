@@ -298,7 +298,6 @@ class Memory:
     reset = _blocking(AsyncMemory.reset)
     extract = _blocking(AsyncMemory.extract)
     graph = _blocking(AsyncMemory.graph)
-    correct_relation = _blocking(AsyncMemory.correct_relation)
     recall = _blocking(AsyncMemory.recall)
     summarize = _blocking(AsyncMemory.summarize)
     state = _blocking(AsyncMemory.state)
