@@ -115,6 +115,10 @@ class Disabled(CallerError):
     code = "PERMISSION_DENIED"
 
 
+class Forbidden(Disabled):
+    """The caller's role in a space does not allow this."""
+
+
 class EmbeddingModelMismatch(CallerError):
     """The vectors of the database are of another embedding model."""
 

@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import Forbidden, InvalidArgument, NotFound
 from memrecall.text_length import truncate_text
 from memrecall.types import NAME_LENGTH, check_id, check_text
 
 DEFAULT_NAME = "default"
+SPACE_PREFIX = "space:"  # of the owner ids of spaces; no user id begins with it
+KEY_PREFIX = "key:"  # of members that are keys
+TRUSTED = "*"  # the member that sweeps, restores and other work of the service acts as
 
 
 class Permission(StrEnum):
@@ -18,13 +22,74 @@ class Permission(StrEnum):
     OPERATOR = "operator"  # service status, workspaces, dump, backup and restore
 
 
+class SpaceRole(StrEnum):
+    """What a member of a space may do; each role may also do what the one before it may."""
+
+    READER = "reader"  # search and recall
+    CONTRIBUTOR = "contributor"  # add, and correct their own
+    ADMIN = "admin"  # correct and erase anything, change members, export, delete the space
+
+    def includes(self, other: "SpaceRole") -> bool:
+        """Return True if this role may do everything that the other may."""
+        roles = list(SpaceRole)
+        return roles.index(self) >= roles.index(other)
+
+    def require(self, least: "SpaceRole") -> None:
+        """Raise Forbidden if this role may do less than another."""
+        if not self.includes(least):
+            raise Forbidden(
+                f"this needs the role {least.value!r} in the space, and yours is {self.value!r}",
+                hint="Ask an admin of the space",
+                role=self.value,
+            )
+
+
+def space_owner(space_id: str) -> str:
+    """Return the owner id of a space's rows; InvalidArgument if it cannot be the id of a space."""
+    owner = f"{SPACE_PREFIX}{check_text('space', space_id)}"
+    if not space_id.strip() or "/" in space_id or space_id != space_id.strip():
+        raise InvalidArgument(
+            f"space {truncate_text(space_id, 80)!r} is not the id of a space",
+            hint="Use letters, digits and dashes, such as team-x",
+        )
+    return check_id("space", owner)
+
+
+def space_of(owner: str) -> str | None:
+    """Return the space that an owner id is of; None for the id of a user."""
+    return owner.removeprefix(SPACE_PREFIX) if owner.startswith(SPACE_PREFIX) else None
+
+
+def qualify_key(space_id: str, key: str) -> str:
+    """Return the key of a space's row as it is named outside of the space."""
+    return f"{SPACE_PREFIX}{space_id}/{key}"
+
+
+def space_not_found() -> NotFound:
+    """Return the error for a space that is unknown, or that the caller is no member of."""
+    # The same for all of these: it must not tell strangers which spaces exist.
+    return NotFound("there is no such space, or you are not a member of it")
+
+
+def check_user_id(user_id: str) -> str:
+    """Return `user_id` if it can be that of a user: no space's rows are reached by their id."""
+    if check_id("user_id", user_id).startswith(SPACE_PREFIX):
+        raise InvalidArgument(
+            f"user_id {truncate_text(user_id, 80)!r} begins with {SPACE_PREFIX!r}",
+            hint="Spaces are reached by their members: memory.space(…)",
+        )
+    return user_id
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """One user's data, optionally of one agent, one session and one project.
 
     The user always filters, the agent if it is set. The session labels what is written and filters
     only where a caller requests it. The project labels what is written; what is read belongs to it
-    or to none, unless `all_projects` are read.
+    or to none, unless `all_projects` are read. Reads also cover `spaces`, of which the user or the
+    `member`, a key, must be a member. The scope of a space itself has the owner id of the space,
+    its member and their role: only the store makes one, from a membership.
     """
 
     user_id: str
@@ -33,13 +98,20 @@ class Scope:
     permissions: frozenset[Permission] = frozenset()
     project: str | None = None
     all_projects: bool = False
+    spaces: tuple[str, ...] = ()
+    member: str | None = None
+    role: SpaceRole | None = None
 
     def __post_init__(self) -> None:
         if self.user_id in (None, ""):
             raise InvalidArgument("a scope needs a user_id", hint="Pass the id of one user")
+        if self.member is None or self.role is None:
+            check_user_id(self.user_id)
         for name in ("user_id", "agent_id", "session_id"):
             if getattr(self, name) is not None:
                 check_id(name, getattr(self, name))
+        for space_id in self.spaces:
+            space_owner(space_id)
         project = self.project
         if project is not None and not 1 <= len(check_text("project", project)) <= NAME_LENGTH:
             raise InvalidArgument(
@@ -56,6 +128,52 @@ class Scope:
         """Return what decides which rows are read, for cursors and caches."""
         project = [] if self.read_project is None else [self.read_project]
         return [self.user_id, self.agent_id, *project]
+
+    @property
+    def space(self) -> str | None:
+        """The space that this is the scope of; None for a user's own scope."""
+        return space_of(self.user_id)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether reads in this scope cover a space."""
+        return bool(self.spaces) or self.space is not None
+
+    @property
+    def author(self) -> str | None:
+        """The member who writes in this scope, if it is that of a space."""
+        return None if self.space is None or self.member == TRUSTED else self.member
+
+    @classmethod
+    def of_owner(cls, owner: str, agent_id: str | None = None, **fields: Any) -> "Scope":
+        """Return the scope of a user or a space for the work of the service itself."""
+        if owner.startswith(SPACE_PREFIX):
+            fields |= {"member": TRUSTED, "role": SpaceRole.ADMIN}
+        return cls(owner, agent_id, **fields)
+
+    @property
+    def own(self) -> "Scope":
+        """The same scope without spaces."""
+        return replace(self, spaces=()) if self.spaces else self
+
+    def personal(self) -> "Scope | None":
+        """Return the member's own scope, where what they asked is kept; None for other members."""
+        if self.space is None:
+            return self
+        if self.member is None or self.member == TRUSTED or self.member.startswith(KEY_PREFIX):
+            return None
+        return replace(self, user_id=self.member, member=None, role=None)
+
+    def split_key(self, key: str) -> tuple[str | None, str]:
+        """Return the space of a key that names one which this scope covers, and the key in it."""
+        name, slash, rest = key.removeprefix(SPACE_PREFIX).partition("/")
+        is_shared = slash and key.startswith(SPACE_PREFIX) and name in self.spaces
+        return (name, rest) if is_shared else (None, key)
+
+    def require_role(self, least: SpaceRole) -> None:
+        """Raise Forbidden if this is the scope of a space, and of a member with a lower role."""
+        if self.role is not None:
+            self.role.require(least)
 
     def allows(self, permission: Permission) -> bool:
         """Return True if the scope has a permission."""

@@ -24,9 +24,7 @@ from pydantic import (
 from memrecall.errors import VALUE, InvalidArgument
 from memrecall.text_length import truncate_text
 
-ID_LENGTH = 64
-NAME_LENGTH = 255
-LABEL_LENGTH = 50
+ID_LENGTH, NAME_LENGTH, LABEL_LENGTH = 64, 255, 50
 MESSAGE_LENGTH = 1_000_000
 MEMORY_BYTES = 100 * 1024
 JSON_DEPTH = 32
@@ -292,6 +290,7 @@ class Message(BaseModel):
     create_time: datetime
     sequence_no: int
     project: str | None = None
+    author: str | None = None  # the member who wrote it to a space
 
 
 class Keyword(_Input):
@@ -348,7 +347,7 @@ class Provenance(BaseModel):
     @property
     def claimed_by(self) -> str | None:
         """The origin of an unconfirmed claim; None for all other memories."""
-        return self.origin.value if self.conflicts_with else None
+        return self.origin.value if self.conflicts_with and self.origin != Origin.USER else None
 
 
 class MemoryRecord(BaseModel):
@@ -385,6 +384,7 @@ class MemoryRecord(BaseModel):
     last_recalled_at: datetime | None = None
     deleted_at: datetime | None = None
     project: str | None = None
+    author: str | None = None  # the member who wrote it to a space
 
     @property
     def since(self) -> datetime:

@@ -32,6 +32,7 @@ from memrecall.errors import InvalidArgument, StorageError
 from memrecall.json_objects import make_storable
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
+from memrecall.library.spaces import enter_all
 from memrecall.messages import ConversationMessage, parse_messages
 from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules
@@ -138,7 +139,9 @@ class Recaller:
         version, stop = UNKNOWN_USER, None
         try:
             version = await read_version(self.library, self.scope)
-            if version.version == 0 and not await has_knowledge(self.library, self.scope):
+            await enter_all(self.library.store, self.scope)
+            is_empty = version.version == 0 and not self.scope.spaces
+            if is_empty and not await has_knowledge(self.library, self.scope):
                 stop = Stop(StopReason.NOTHING_STORED)
         except StorageError as error:
             stop = Stop(StopReason.STORAGE_FAILED, error.message)

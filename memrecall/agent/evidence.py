@@ -94,10 +94,14 @@ async def _from_hit(state: RecallState, hit: Hit, **context: Any) -> RecalledMem
         "session_id": hit.session_id,
         "times": await resolve_times(state, hit.content, hit.ts) if has_times else [],
         "made_from": source_keys(hit.role, hit.metadata),
-        "claimed_by": hit.origin if hit.conflicts_with else None,
+        "claimed_by": hit.claimed_by,
         "conflicts_with": list(hit.conflicts_with),
         "truncated": hit.truncated,
+        "space": hit.space,
+        "author": hit.author,
     }
+    if (found := state.hits.get(hit.key)) is not None and hit.space is not None:
+        fields |= {"author": found.author, "conflicts_with": list(found.conflicts_with)}
     return _recalled(state, hit.key, **(fields | context))
 
 

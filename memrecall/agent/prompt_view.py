@@ -17,6 +17,7 @@ from memrecall.agent.result import Certainty, RecalledMemory, RecallResult, join
 from memrecall.agent.state import SHORTEST_MESSAGE, RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.budget import Budget, Limit
+from memrecall.library.spaces import describe_origin
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
 from memrecall.model.structured import SOURCE
@@ -279,6 +280,7 @@ def _memory_fields(memory: RecalledMemory, language: Language) -> dict[str, obje
         "memory_key": memory.memory_key,
         "said_at": format_time(memory.ts),
         "by": memory.by[:_MAX_NAME],
+        "from": memory.space and describe_origin(memory.space, memory.author, memory.ts),
         **memory.describe_certainty(language),
         "content": memory.content,
         "times": {time.words: time.start and format_time(time.start)[:10] for time in times},

@@ -130,6 +130,8 @@ class RecalledMemory(_FrozenModel):
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
     truncated: bool = False  # the content was too long and only its beginning is stored
+    space: str | None = None  # that it belongs to, if it is shared
+    author: str | None = None  # the member of the space who wrote it
 
     @property
     def by(self) -> str:
@@ -146,9 +148,9 @@ class RecalledMemory(_FrozenModel):
 
     def describe_conflict(self, language: Language) -> dict[str, str]:
         """Return the fields that tell a model of an unconfirmed claim; none for other memories."""
-        if self.claimed_by is None:
-            return {}
         keys = ", ".join(self.conflicts_with)
+        if self.claimed_by is None:
+            return {"conflicts_with": keys} if keys else {}
         claim = say(language, "claimed_by", origin=say_codes(language, self.claimed_by))
         return {"unconfirmed": claim, "conflicts_with": keys}
 

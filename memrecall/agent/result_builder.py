@@ -239,12 +239,16 @@ def _is_true_absence(state: RecallState, handoff: HandoffInput, end: Finish | St
 async def _store_trace(state: RecallState, result: RecallResult, keep_days: int) -> None:
     """Store the trace with its user; a recall does not fail because that failed."""
     reason = result.stop_reason
-    is_unknown = state.version is UNKNOWN_USER  # and has no traces either
-    if not keep_days or is_unknown or reason is StopReason.STORAGE_FAILED:
+    is_shared = state.scope.is_shared
+    is_unknown = state.version is UNKNOWN_USER and not is_shared  # and has no traces either
+    scope = state.scope.personal()  # what a member asked is theirs, not the space's
+    if not keep_days or is_unknown or reason is StopReason.STORAGE_FAILED or scope is None:
         return
     try:
+        if is_shared:  # they may have written nothing of their own
+            await state.library.store.ensure_user(scope)
         trace = await in_thread(_new_trace, state, result)
-        await state.library.store.traces(state.scope).add(trace, keep_days)
+        await state.library.store.traces(scope).add(trace, keep_days)
     except MemrecallError as error:
         _log.warning("the trace %s was not stored: %s", result.trace.trace_id, error)
 
@@ -267,12 +271,13 @@ def _new_trace(state: RecallState, result: RecallResult) -> NewTrace:
 
 
 def _make_body(state: RecallState, result: RecallResult) -> dict[str, Any]:
-    """Return the JSON to store, without contents if the scope may see sensitive memories.
+    """Return the JSON to store, without contents if the scope may see sensitive memories or spaces.
 
-    Others of the same user may read the trace without that permission.
+    Others of the same user may read the trace without that permission, and what is erased from a
+    space is not erased from the traces of its members.
     """
     body = result.model_dump(mode="json")
-    if not state.scope.allows(Permission.SENSITIVE):
+    if not state.scope.allows(Permission.SENSITIVE) and not state.scope.is_shared:
         return body
     withheld: dict[str, Any] = withhold_contents(body)
     return withheld

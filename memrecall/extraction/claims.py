@@ -32,7 +32,7 @@ async def find_related(
 ) -> dict[str, MemoryRecord]:
     """Return memories about the same things: of the same field, and found by search."""
     related: dict[str, MemoryRecord] = {}
-    store = library.store
+    store, scope = library.store, scope.own
     for fact in facts:
         if fact.field is not None:
             same_field = read_filter({"subject": fact.subject, "field": fact.field})

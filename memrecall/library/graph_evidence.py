@@ -178,21 +178,6 @@ class TrackedChanges(MemoryChanges):
         ]
         await self._follow_names(near, revised, stating, erase)
 
-    async def withdraw(self, relation: StoredRelation) -> None:
-        """Hide a relation for good, and the ends that nothing else connects.
-
-        It is kept as long as its sources are, so that it can be stored again.
-        """
-        await self._graph.revise({relation.relation_id: WITHDRAWN})
-        hidden: dict[str, list[str]] = {}
-        for entity in await self._graph.entities(
-            [relation.source, relation.destination], hidden=True
-        ):
-            edges = await self._relations_of([entity])
-            if len(entity.aliases) == 1 and all(_is_hidden(edge) for _, _, edge in edges):
-                hidden[entity.entity_id] = list(entity.aliases)
-        await self._graph.hide_names(hidden)
-
     async def follow_neighbours(self, keys: Sequence[str]) -> None:
         """Let the relations of memories, of those before and of all after them, follow these."""
         states: dict[str, MemoryRecord] = {}

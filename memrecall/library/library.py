@@ -17,7 +17,8 @@ from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.json_objects import check_metadata
 from memrecall.library.caches import Caches
 from memrecall.library.graph_evidence import TrackedChanges, find_graphs
-from memrecall.library.vectors import VectorWriter, find_vector_db
+from memrecall.library.spaces import Entered, SpaceSearch
+from memrecall.library.vectors import VectorStatus, VectorWriter, find_vector_db
 from memrecall.progress import Progress, progress_bar
 from memrecall.scope import Permission, Scope
 from memrecall.search import (
@@ -64,7 +65,7 @@ PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[Pla
 """Returns steps with those that contradict what the user said marked as claims."""
 
 
-class Library:
+class Library(SpaceSearch, VectorStatus):
     """One database, ready to be written to and searched. Get one from `Library.open`."""
 
     def __init__(
@@ -151,14 +152,20 @@ class Library:
         await self.close()
 
     async def search(
-        self, scope: Scope, request: SearchRequest, user: UserVersion | None = None
+        self,
+        scope: Scope,
+        request: SearchRequest,
+        user: UserVersion | None = None,
+        entered: Entered | None = None,
     ) -> SearchPage:
         """Search a scope's messages and memories, what was just written here included.
 
-        `user` is what `read_version` returned for this request, if the caller needed it.
+        `user` and `entered` are what `read_version` and `enter` returned for this request.
         """
+        if scope.spaces and request.kind != "knowledge":
+            return await self.search_spaces(scope, request, user, entered)
         if user is None:
-            await self._catch_up(scope, request)
+            await self.catch_up(scope.user_id, request)
         page = await self.engine.search(scope, request, user)
         self.vectors.expect_missing(scope.user_id, page.unembedded)
         return page
@@ -168,12 +175,8 @@ class Library:
 
         Raises Disabled if the user or the scope's agent is disabled.
         """
-        await self._catch_up(scope, request)
+        await self.catch_up(scope.user_id, request)
         return await self.store.read_version(scope)
-
-    async def _catch_up(self, scope: Scope, request: SearchRequest) -> None:
-        if request.mode != "keyword":
-            await self.vectors.catch_up(scope.user_id)
 
     async def require_user(self, scope: Scope) -> None:
         """Raise NotFound if the scope's user is unknown, Disabled if disabled."""
@@ -217,6 +220,7 @@ class Library:
     ) -> WriteResult:
         """Store memories, all or nothing; vectors are added in the background."""
         self.require_small_metadata(batch)
+        scope = scope.own
         await self.vectors.prepare()
         if self.review_plan is not None:
             steps = [PlanStep("ADD", memory, origin=origin) for memory in batch]
@@ -231,6 +235,7 @@ class Library:
     ) -> list[PlanOutcome]:
         """Apply steps as `MemoryChanges.apply_plan` does; vectors are added later."""
         self.require_small_metadata(step.memory for step in steps if step.memory)
+        scope = scope.own
         await self.vectors.prepare()
         if self.review_plan is not None:
             steps = await self.review_plan(self, scope, steps)
@@ -292,38 +297,28 @@ class Library:
         await self.vectors.prepare()
         counts = await import_user(self.store.database, user_id, rest)
         if any(graph_rows.values()):
-            await self.graphs.transact(Scope(user_id), lambda rows: import_rows(rows, graph_rows))
+            scope = Scope.of_owner(user_id)
+            await self.graphs.transact(scope, lambda rows: import_rows(rows, graph_rows))
         counts |= {table: len(rows) for table, rows in graph_rows.items()}
         self.vectors.expect({user_id: counts["messages"] + counts["memories"]})
         return counts
 
-    async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
-        """Return what is stored, for one user or all, and where."""
-        facts: dict[str, int | str] = {"database": self.store.location}
-        facts.update(await self.store.count(user_id))
-        if self.store.file is not None:
-            facts["bytes_on_disk"] = self.store.bytes_on_disk()
-        facts["schema_version"] = await self.store.schema_version()
-        facts["embedding_model"] = self._model_of_vectors
-        if self._model_of_vectors:
-            missing = await self.count_unembedded(user_id)
-            facts["not_embedded"] = missing
-            facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
-        return facts
+    async def erase_user(self, user_id: str, *, with_contributions: bool = False) -> ErasureReport:
+        """Delete every row of a user, and what was derived from them.
 
-    @property
-    def _model_of_vectors(self) -> str:
-        # The database's model counts, not the one that is configured here.
-        return self.store.facts.embedding_model or (self.embedder.model if self.embedder else "")
-
-    async def count_unembedded(self, user_id: str | None = None) -> int:
-        """Return how many rows of one user or all wait for vectors; 0 without an embedder."""
-        model = self._model_of_vectors
-        return await self.store.vectors(model).count_pending(user_id) if model else 0
-
-    async def erase_user(self, user_id: str) -> ErasureReport:
-        """Delete every row of a user, and what was derived from them."""
-        report = await self.store.owners.erase_user(user_id)
+        What they wrote to spaces stays there under another name, or is erased too.
+        """
+        spaces = self.store.spaces
+        for owner in await spaces.owners_naming(user_id) if with_contributions else ():
+            scope = Scope.of_owner(owner, permissions=frozenset({Permission.SENSITIVE}))
+            keys, message_ids = await spaces.find_written(owner, user_id)
+            await self.purge(scope, keys)
+            for message_id in message_ids:
+                await self.delete_message(scope, message_id)
+        left = await spaces.remove_user(user_id)
+        for owner, is_empty in left.items():
+            await (self.erase_user(owner) if is_empty else self.forget_derived(owner))
+        report = await self.store.owners.erase_user(user_id, is_known=bool(left))
         await self.graphs.erase_user(user_id)
         await self.forget_derived(user_id)
         return report
@@ -333,7 +328,7 @@ class Library:
         report = await self.store.owners.erase_session(user_id, session_id)
         if not self.graphs.is_in_store:
             await self.graphs.transact(
-                Scope(user_id), lambda rows: erase_session_rows(rows, session_id)
+                Scope.of_owner(user_id), lambda rows: erase_session_rows(rows, session_id)
             )
             await self.graphs.compact(user_id)
         await self.forget_derived(user_id)
@@ -352,7 +347,7 @@ class Library:
 
     async def erase_project(self, user_id: str, project: str, actor: str = SYSTEM) -> Removal:
         """Erase a project of a user; what is known about the user stays."""
-        scope = Scope(user_id, permissions=frozenset({Permission.SENSITIVE}))
+        scope = Scope.of_owner(user_id, permissions=frozenset({Permission.SENSITIVE}))
         removal = await self._erase(scope, self.changes(scope).erase_project(project, actor=actor))
         if not removal.memories and not removal.messages:
             raise NotFound(f"user {user_id!r} has no project {project!r}")

@@ -156,7 +156,7 @@ async def _compare_indexes(library: Library, deep: bool) -> list[str]:
     problems: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = await library.store.owners.list_users(None, after, _USERS_PER_PAGE)
+        page = await library.store.owners.list_users(None, after, _USERS_PER_PAGE, spaces=True)
         differences = [await _compare_index(library, user["user_id"]) for user in page.items]
         problems += filter(None, differences)
         after = page.next_after if deep else None

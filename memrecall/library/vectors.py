@@ -193,7 +193,7 @@ class VectorWriter:
         total = 0
         after: str | None = ""
         while after is not None:
-            page = await self._store.owners.list_users(None, after, _PIECE_USERS)
+            page = await self._store.owners.list_users(None, after, _PIECE_USERS, spaces=True)
             for user in page.items:
                 has_more = True
                 while has_more:
@@ -342,3 +342,34 @@ async def _embed_within(seconds: float, embedder: Embedder, texts: list[str]) ->
     except TimeoutError:
         problem = f"the embedder took longer than {seconds:g} s"
         raise EmbedderFailed(problem, hint="Check that it responds") from None
+
+
+class VectorStatus:
+    """The part of a library that counts what is stored, and what waits for vectors."""
+
+    store: Store
+    embedder: Embedder | None
+
+    async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
+        """Return what is stored, for one user or all, and where."""
+        facts: dict[str, int | str] = {"database": self.store.location}
+        facts.update(await self.store.count(user_id))
+        if self.store.file is not None:
+            facts["bytes_on_disk"] = self.store.bytes_on_disk()
+        facts["schema_version"] = await self.store.schema_version()
+        facts["embedding_model"] = self._model_of_vectors
+        if self._model_of_vectors:
+            missing = await self.count_unembedded(user_id)
+            facts["not_embedded"] = missing
+            facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
+        return facts
+
+    @property
+    def _model_of_vectors(self) -> str:
+        # The database's model counts, not the one that is configured here.
+        return self.store.facts.embedding_model or (self.embedder.model if self.embedder else "")
+
+    async def count_unembedded(self, user_id: str | None = None) -> int:
+        """Return how many rows of one user or all wait for vectors; 0 without an embedder."""
+        model = self._model_of_vectors
+        return await self.store.vectors(model).count_pending(user_id) if model else 0

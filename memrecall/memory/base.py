@@ -8,6 +8,7 @@ from typing import Any, Self
 from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.extraction.claims import review_plan
+from memrecall.extraction.conflicts import rows_contradict
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
 from memrecall.memory.ingest import Ingestor
@@ -15,8 +16,9 @@ from memrecall.memory.jobs import Jobs, Processes, Schedule
 from memrecall.memory.layers import ShortTermMemory
 from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.recall import make_extractor, require_one_database
+from memrecall.memory.records import iterate_users
 from memrecall.memory.search import RecallTimes
-from memrecall.scope import DEFAULT_NAME, Permission, Scope
+from memrecall.scope import DEFAULT_NAME, Permission, Scope, SpaceRole
 from memrecall.search import VectorDB
 from memrecall.settings import Settings, load_settings
 from memrecall.store import GraphDB, Store
@@ -26,7 +28,6 @@ from memrecall.workers import ProcessOwner
 SessionKey = tuple[str, str | None, str, str | None]  # user, agent, session, project
 
 APPLICATION = "application"
-_USERS_PER_PAGE = 200
 # The method by which an object of a wrong kind is recognised.
 _METHODS = {
     "extractor": "facts",
@@ -47,11 +48,13 @@ class ScopeBinding:
     permissions: frozenset[Permission] = frozenset()
     project: str | None = None
     all_projects: bool = False
+    spaces: tuple[str, ...] = ()
+    member: str | None = None
+    role: SpaceRole | None = None
 
     def __post_init__(self) -> None:
         # Checks the ids now, not at the first call.
-        user_id = DEFAULT_NAME if self.user_id is None else self.user_id
-        Scope(user_id, self.agent_id, self.session_id, project=self.project)
+        self.scope(DEFAULT_NAME if self.user_id is None else None)
 
     @property
     def has_user(self) -> bool:
@@ -85,6 +88,9 @@ class ScopeBinding:
             self.permissions,
             _join("project", self.project, project),
             self.all_projects,
+            self.spaces,
+            self.member,
+            self.role,
         )
 
     def narrow(
@@ -95,6 +101,8 @@ class ScopeBinding:
         permissions: Iterable[Permission] | None,
         project: str | None,
         all_projects: bool,
+        spaces: Iterable[str] | None,
+        member: str | None,
     ) -> "ScopeBinding":
         """Return a binding with more ids bound and no permission that this one lacks."""
         granted = (
@@ -112,6 +120,9 @@ class ScopeBinding:
             granted,
             _join("project", self.project, project),
             self.all_projects if self.project is not None else all_projects,
+            self.spaces if spaces is None else tuple(dict.fromkeys(spaces)),
+            _join("member", self.member, member),
+            self.role,
         )
 
 
@@ -195,7 +206,7 @@ class SharedState:
         extractor = self.components.extractor or make_extractor(
             library.settings, self.components.model_client, library.embedder
         )
-        library.review_plan = review_plan
+        library.review_plan, library.contradicts = review_plan, rows_contradict
         ingestor = Ingestor(library, extractor, self.processes, self.jobs)
         return Resources(library, extractor, ingestor, RecallTimes(library.store))
 
@@ -233,6 +244,7 @@ class MemoryBase:
         session_id: str | None = None,
         project: str | None = None,
         all_projects: bool = False,
+        spaces: Iterable[str] = (),
         db: str | None = None,
         settings: Settings | None = None,
         library: Library | None = None,
@@ -263,7 +275,10 @@ class MemoryBase:
             raise InvalidArgument("llm and model_client are the same", hint="Pass one of them")
         components = Components(extractor, llm or model_client, embedder, graph_db, vector_db)
         granted = frozenset(map(Permission, permissions))
-        self._binding = ScopeBinding(user_id, agent_id, session_id, granted, project, all_projects)
+        covered = tuple(dict.fromkeys(spaces))
+        self._binding = ScopeBinding(
+            user_id, agent_id, session_id, granted, project, all_projects, covered
+        )
         self._actor = check_text("actor", actor)
         self._is_owner = True
         settings = settings or load_settings({"db": db}).settings
@@ -318,17 +333,24 @@ class MemoryBase:
         all_projects: bool = False,
         permissions: Iterable[Permission] | None = None,
         actor: str | None = None,
+        spaces: Iterable[str] | None = None,
+        member: str | None = None,
     ) -> Self:
         """Return a memory for a narrower scope that shares this one's resources.
 
         It never allows more than this one; without `permissions` it has the same ones. It need
-        not be closed.
+        not be closed. Searches and recalls cover the `spaces` that the user is a member of, or the
+        `member`, a key, as `key:` and its id.
         """
-        bound = object.__new__(type(self))
-        bound._binding = self._binding.narrow(
-            user_id, agent_id, session_id, permissions, project, all_projects
+        binding = self._binding.narrow(
+            user_id, agent_id, session_id, permissions, project, all_projects, spaces, member
         )
-        bound._actor = self._actor if actor is None else check_text("actor", actor)
+        return self._with(binding, self._actor if actor is None else check_text("actor", actor))
+
+    def _with(self, binding: ScopeBinding, actor: str) -> Self:
+        bound = object.__new__(type(self))
+        bound._binding = binding
+        bound._actor = actor
         bound._is_owner = False
         bound._shared = self._shared
         return bound
@@ -366,14 +388,3 @@ class MemoryBase:
             return
         async for user in iterate_users(store):
             yield replace(scope, user_id=user)
-
-
-async def iterate_users(store: Store, *, disabled: bool = False) -> AsyncIterator[str]:
-    """Yield the ids of all users in order, the disabled ones only if requested."""
-    after: str | None = ""
-    while after is not None:
-        page = await store.owners.list_users(limit=_USERS_PER_PAGE, after=after)
-        for user in page.items:
-            if user["status"] or disabled:
-                yield str(user["user_id"])
-        after = page.next_after

@@ -1,6 +1,5 @@
 """The knowledge graph: relations extracted from messages, and queries to neighbours."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,7 +7,6 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from memrecall.errors import InvalidArgument, NotFound
 from memrecall.extraction.conflicts import opposite_relations, replaced_relationships
 from memrecall.extraction.protocol import Extractor, Relation, Utterance, text_length
 from memrecall.extraction.rules.extractor import RuleExtractor
@@ -18,9 +16,8 @@ from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.store import Graph, NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
-from memrecall.store.graph_rows import WITHDRAWN
 from memrecall.text.normalize import entity_key
-from memrecall.types import NAME_LENGTH, MemoryRecord, Role, check_text
+from memrecall.types import NAME_LENGTH, MemoryRecord, Role
 from memrecall.workers import in_process
 
 DEEPEST = 6
@@ -28,7 +25,6 @@ MOST_ENTITIES = 2_000  # that one query visits
 MOST_RELATED_NAMES = 8
 _MOST_RELATIONS = 200
 
-_CORRECTION = re.compile(r"re_[0-9a-f]{25}(\.re_[0-9a-f]{25})?")
 _RELATION_FIELDS = ("source", "relationship", "destination", "ended")
 
 
@@ -148,83 +144,6 @@ async def relate_memory(library: Library, scope: Scope, record: MemoryRecord) ->
     utterance = Utterance(source, record.speaker, Role.USER, record.content, record.since)
     await write_relations(library, RuleExtractor(), scope, [utterance])
     await library.changes(scope).follow_neighbours([record.memory_key])
-
-
-async def replace_relation(
-    library: Library,
-    scope: Scope,
-    wrong: Mapping[str, str],
-    correction: Mapping[str, str] | None,
-) -> dict[str, Any]:
-    """Replace the valid relations that say `wrong` by a correction, or remove them."""
-    if correction is not None and not correction.keys() <= wrong.keys():
-        raise InvalidArgument(
-            f"{min(correction.keys() - wrong.keys())!r} is no part of a relation",
-            hint=f"Use {', '.join(wrong)}",
-        )
-    right = {name: check_text(name, text) for name, text in {**wrong, **(correction or {})}.items()}
-    if correction is not None and right == wrong:
-        raise InvalidArgument("the correction changes nothing", hint="Pass what differs")
-    graph = library.graph(scope)
-    ids = [entity.entity_id for entity in await graph.entities([wrong["source"]])]
-    matches = [
-        relation
-        for start, _, relation in await graph.around(ids)
-        if start in ids
-        and relation.relationship == wrong["relationship"]
-        and entity_key(relation.destination) == entity_key(wrong["destination"])
-    ]
-    if not matches:
-        raise NotFound(f"no relation says {' '.join(wrong.values())!r}", hint="Read the graph")
-    ids = []
-    for relation in matches:
-        of_agent, created = replace(scope, agent_id=relation.agent_id), []
-        if correction is not None:  # first, so that a failure in between loses nothing
-            created = await library.graph(of_agent).add({}, [_restate(relation, *right.values())])
-        await library.changes(of_agent).withdraw(relation)
-        ids.append(".".join([relation.relation_id, *created]))
-    message = "removed" if correction is None else "corrected"
-    outcome = {"found": len(matches), "relation": correction and right, "message": message}
-    return {"ids": ids, **outcome}
-
-
-async def find_withdrawn(
-    library: Library, scope: Scope, correction_id: str
-) -> tuple[StoredRelation, list[StoredRelation]]:
-    """Return the relation that a correction withdrew and the ones it stored instead."""
-    key, *others = correction_id.split(".")
-    found = {r.relation_id: r for r in await library.graph(scope).find([key, *others])}
-    if key not in found or found[key].valid_to != WITHDRAWN:
-        raise NotFound(
-            f"there is no correction {correction_id!r}",
-            hint="It was undone before, or its relation was erased",
-        )
-    return found[key], [found[other] for other in others if other in found]
-
-
-async def undo_correction(library: Library, scope: Scope, correction_id: str) -> None:
-    """Store the relation that a correction withdrew, and erase what the correction stored."""
-    old, corrections = await find_withdrawn(library, scope, correction_id)
-    scope = replace(scope, agent_id=old.agent_id)
-    graph, sources = library.graph(scope), set(old.source_message_ids)
-    await graph.add({}, [_restate(old, old.source, old.relationship, old.destination)])
-    # What other messages have stated since stays.
-    repeated = [r.relation_id for r in corrections if sources.issuperset(r.source_message_ids)]
-    await graph.erase([old.relation_id, *repeated])
-    await library.changes(scope).follow(await library.store.memories(scope).citing(sorted(sources)))
-
-
-def is_correction_id(text: str) -> bool:
-    """Return True for an id that `replace_relation` returned."""
-    return _CORRECTION.fullmatch(text) is not None
-
-
-def _restate(
-    relation: StoredRelation, source: str, relationship: str, destination: str
-) -> NewRelation:
-    """Return a relation with the evidence of another."""
-    evidence = (relation.source_message_ids, relation.valid_from)
-    return NewRelation(source, relationship, destination, *evidence)
 
 
 def _new_relation(relation: Relation, times: Mapping[str, datetime]) -> NewRelation:

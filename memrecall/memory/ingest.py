@@ -178,7 +178,7 @@ class Ingestor:
         The first outcome is about the memory, the others about memories that it ended. What the
         user said is kept: only the user's own messages replace it.
         """
-        memory = protect_new(self._library.store.database.privacy, memory)
+        memory, scope = protect_new(self._library.store.database.privacy, memory), scope.own
         extracted = await self._read_facts(scope, [Utterance("", None, Role.USER, memory.content)])
         facts = [fact for fact in extracted.facts if fact.memory_type != RETRACTION]
         whole = as_one_fact(memory.content, facts)

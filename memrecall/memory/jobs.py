@@ -150,7 +150,7 @@ async def _save_end(record: SessionState, state: dict[str, Any]) -> None:
 
 def _record(store: Store, owner: str, job_id: str) -> SessionState:
     """Return where the state of a job is stored: it is the checkpoint of a session of its own."""
-    return store.session_state(Scope(owner, session_id=job_id))
+    return store.session_state(Scope.of_owner(owner, session_id=job_id))
 
 
 def _stored_state(job_id: str, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class Jobs:
 
     async def list(self, store: Store, owner: str) -> "list[dict[str, Any]]":
         """Return the jobs of a user, of all processes, the latest first."""
-        checkpoints = await store.session_state(Scope(owner)).jobs()
+        checkpoints = await store.session_state(Scope.of_owner(owner)).jobs()
         return [_stored_state(job_id, checkpoint) for job_id, checkpoint in checkpoints]
 
     async def _run(

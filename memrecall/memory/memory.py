@@ -1,19 +1,21 @@
 """`AsyncMemory`: add, read, search, change and delete memories."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime
 from functools import partial
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.extraction.conflicts import rows_contradict
+from memrecall.memory.base import ScopeBinding
 from memrecall.memory.graph import relate_memory
 from memrecall.memory.ingest import Addition
-from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
+from memrecall.memory.jobs import run_process
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
     find_updatable,
     follow_text,
+    iterate_users,
     list_memories,
     list_messages,
     list_of_users,
@@ -21,11 +23,11 @@ from memrecall.memory.records import (
     message_item,
     parse_update,
     quote_conflicts,
-    revision_item,
 )
 from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
+from memrecall.memory.spaces import accepts_space_keys
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME
 from memrecall.store import MemoryQuery, read_filter
@@ -72,8 +74,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         when messages without a time were said; `expiration_date` is the last day of the memories.
         With `background` a job, whose id is returned, extracts the facts after this call.
         """
-        scope = self._scope(user_id, agent_id, session_id, project, run_id)
-        new_messages = parse_new_messages(messages, metadata)
+        scope = self._scope(user_id, agent_id, session_id, project, run_id).own
+        new_messages = await self._sign(scope, parse_new_messages(messages, metadata))
         if (said_at := parse_moment(timestamp, "timestamp")) is not None:
             new_messages = [
                 m if m.ts else m.model_copy(update={"ts": said_at}) for m in new_messages
@@ -103,6 +105,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             return {**job, **stored.receipt()}
         return await work
 
+    @accepts_space_keys
     async def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:
         """Return a memory or message by its id, or None if it is missing or deleted."""
         store = (await self._open()).library.store
@@ -113,9 +116,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         for record in await store.memories(scope).get_many([memory_id]):
             item = memory_item(record)
             await quote_conflicts(store, scope, [item])
-            return item
+            return await self._named(scope, item)
         for message in await store.timeline(scope).get_many([memory_id]):
-            return message_item(message)
+            return await self._named(scope, message_item(message))
         return None
 
     async def get_all(
@@ -210,6 +213,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             await resources.recall_times.flush()
         return results
 
+    @accepts_space_keys
     async def update(
         self,
         /,
@@ -243,19 +247,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         await quote_conflicts(library.store, scope, [item])
         return {**item, "event": "UPDATE", "message": "updated"}
 
-    async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
-
-        Each entry says what was said (`said`), what replaced what, by whom and why.
-        """
-        store = (await self._open()).library.store
-        scope = await self._scope_of(store, memory_id, user_id)
-        revisions = await store.memories(scope).history(memory_id)
-        keys = [key for revision in revisions for key in revision.source_message_ids]
-        sources = await store.timeline(scope).get_many(list(dict.fromkeys(keys)))
-        messages = {message.message_id: message for message in sources}
-        return [revision_item(revision, messages) for revision in revisions]
-
+    @accepts_space_keys
     async def delete(
         self, memory_id: str, *, user_id: str | None = None, sources: bool = False
     ) -> dict[str, Any]:
@@ -276,6 +268,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         fields = {"event": "DELETE", "message": "deleted", "messages": list(removal.messages)}
         return {"id": memory_id, **fields}
 
+    @accepts_space_keys
     async def undo(
         self,
         memory_id: str,
@@ -283,7 +276,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         user_id: str | None = None,
         unchanged_since: datetime | str | None = None,
     ) -> dict[str, Any]:
-        """Revert the last change of a memory (update, supersession, deletion), or a correction.
+        """Revert the last change of a memory (update, supersession, deletion).
 
         Repeated, it walks back one change at a time to the first memory of the fact. Conflict at
         the start, if a memory that holds now contradicts the one to restore, or if it was changed
@@ -291,15 +284,15 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         """
         since = parse_moment(unchanged_since, "unchanged_since")
         library = (await self._open()).library
-        if not await self._undo_correction(memory_id, user_id):
-            scope = await self._scope_of(library.store, memory_id, user_id)
-            await library.changes(scope).undo(
-                memory_id, actor=self._actor, contradicts=rows_contradict, unchanged_since=since
-            )
-            library.vectors.expect({scope.user_id: 1})
-            await self._update_short_term(scope.user_id)
+        scope = await self._scope_of(library.store, memory_id, user_id)
+        await library.changes(scope).undo(
+            memory_id, actor=self._actor, contradicts=rows_contradict, unchanged_since=since
+        )
+        library.vectors.expect({scope.user_id: 1})
+        await self._update_short_term(scope.user_id)
         return {"id": memory_id, "event": "UNDO", "message": "undone"}
 
+    @accepts_space_keys
     async def purge(
         self, memory_id: str, *, user_id: str | None = None, sources: bool = False
     ) -> dict[str, Any]:
@@ -312,9 +305,10 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         async with library.store.database.erasing():
             removal = await library.purge(scope, [memory_id], sources=sources, actor=self._actor)
             await self._update_short_term(scope.user_id, removal.messages)
-        count, messages = len(removal.memories), list(removal.messages)
-        return {"id": memory_id, "purged": count, "messages": messages}
+        fields = {"purged": len(removal.memories), "messages": list(removal.messages)}
+        return {"id": memory_id, **fields}
 
+    @accepts_space_keys
     async def delete_message(
         self, message_id: str, *, user_id: str | None = None
     ) -> dict[str, Any]:
@@ -322,26 +316,25 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
 
         Nothing happens if it was erased before; NotFound if the user never had it.
         """
-        library = (await self._open()).library
         if not self._binding.has_user and user_id is None:
             raise InvalidArgument("a message needs a user_id", hint="Users may have equal ids")
-        scope = self._scope(user_id)
+        library, scope = (await self._open()).library, self._scope(user_id)
         async with library.store.database.erasing():
             removal = await library.delete_message(scope, message_id, actor=self._actor)
             await self._update_short_term(scope.user_id, removal.messages)
-        fields = {"deleted": len(removal.messages), "memories": list(removal.memories)}
-        return {"id": message_id, "event": "DELETE", **fields}
+        counts = {"deleted": len(removal.messages), "memories": list(removal.memories)}
+        return {"id": message_id, "event": "DELETE", **counts}
 
-    def register(
-        self,
-        name: str,
-        function: Callable[[list[dict[str, Any]]], Any],
-        *,
-        when: When = "demand",
-        timeout: float = DEFAULT_TIMEOUT,
-    ) -> None:
-        """Register a function that `process` runs by name, or every `add` (`when="add"`)."""
-        self._shared.processes.register(name, function, when=when, timeout=timeout)
+    async def reset(self) -> None:
+        """Erase all users and spaces completely; only a memory that is bound to nothing can."""
+        if self._binding != ScopeBinding(permissions=self._binding.permissions):
+            raise InvalidArgument(
+                "this memory is bound to a scope, but reset erases all users",
+                hint="Use erase or delete_all",
+            )
+        store = (await self._open()).library.store
+        async for owner in iterate_users(store, disabled=True, spaces=True):
+            await self._erase_owner(owner)
 
     async def process(
         self,
@@ -358,6 +351,4 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         page = await self.get_all(user_id, agent_id, session_id, limit=limit, messages=messages)
         return await run_process(process, page["results"])
 
-    write = add
-    retrieve = search
-    forget = delete
+    write, retrieve, forget = add, search, delete

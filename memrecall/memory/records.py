@@ -15,7 +15,7 @@ from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.signature import fact_keywords
 from memrecall.memory.mem0 import expiration_date, parse_expiration
-from memrecall.scope import Scope
+from memrecall.scope import Scope, space_of
 from memrecall.search import Hit
 from memrecall.search.results import UserRow
 from memrecall.store import (
@@ -40,7 +40,8 @@ from memrecall.types import (
 )
 
 _MESSAGES_PER_PAGE = 200
-_NOT_SHOWN = {"provenance", "deleted_at", "last_recalled_at"}
+_USERS_PER_PAGE = 200
+_NOT_SHOWN = {"provenance", "deleted_at", "last_recalled_at", "author"}
 _MESSAGE_FIELDS = {
     "role",
     "user_id",
@@ -159,7 +160,22 @@ def memory_item(record: MemoryRecord) -> dict[str, Any]:
         "origin": record.provenance.origin.value,
         "actor": record.provenance.actor,
         "conflicts_with": [{"id": key} for key in record.provenance.conflicts_with],
+        **_shared_fields(record),
     }
+
+
+def _shared_fields(row: UserRow) -> dict[str, Any]:
+    """Return what an item of a space says of its origin; nothing for a user's own."""
+    space_id = space_of(row.user_id)
+    return {} if space_id is None else {"space": space_id, "author": row.author}
+
+
+async def name_authors(store: Store, scope: Scope, items: Sequence[dict[str, Any]]) -> None:
+    """Replace the ids of authors by their names in the items of a scope's space."""
+    if scope.space is not None and any(item.get("author") for item in items):
+        names = await store.spaces.names(scope.user_id)
+        for item in items:
+            item["author"] = names.get(item["author"], item["author"])
 
 
 async def quote_conflicts(store: Store, scope: Scope, items: Sequence[dict[str, Any]]) -> None:
@@ -167,9 +183,9 @@ async def quote_conflicts(store: Store, scope: Scope, items: Sequence[dict[str, 
     conflicts = [conflict for item in items for conflict in item.get("conflicts_with", ())]
     if conflicts:
         records = await store.memories(scope).get_many([conflict["id"] for conflict in conflicts])
-        texts = {record.memory_key: record.content for record in records}
+        by_key = {r.memory_key: {"memory": r.content, **_shared_fields(r)} for r in records}
         for conflict in conflicts:  # one that is deleted or not visible has no text
-            conflict["memory"] = texts.get(conflict["id"])
+            conflict |= by_key.get(conflict["id"], {"memory": None})
 
 
 def message_item(message: Message) -> dict[str, Any]:
@@ -183,6 +199,7 @@ def message_item(message: Message) -> dict[str, Any]:
         "memory_type": "message",
         "created_at": format_time(message.ts),
         "updated_at": format_time(message.create_time),
+        **_shared_fields(message),
     }
 
 
@@ -191,6 +208,10 @@ def hit_item(hit: Hit, row: UserRow) -> dict[str, Any]:
     item = message_item(row) if isinstance(row, Message) else memory_item(row)
     if hit.kind == "message" and hit.valid_to is not None:  # what it says was superseded
         item["valid_to"] = hit.valid_to.isoformat()
+    if hit.kind == "memory":
+        item["conflicts_with"] = [{"id": key} for key in hit.conflicts_with]
+    if hit.space is not None:
+        item["author"] = hit.author
     return {**item, "score": hit.score, "probability": hit.probability}
 
 
@@ -258,6 +279,7 @@ async def list_memories(
     """Return a page of memories, newest first."""
     page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
     items = [memory_item(record) for record in page.items]
+    await name_authors(store, scope, items)
     await quote_conflicts(store, scope, items)
     return {"results": items, "next_cursor": page.next_cursor}
 
@@ -279,6 +301,7 @@ async def list_messages(
         cursor = page.next_cursor
         if cursor is None or len(page.items) < size:  # the last page, or one of many bytes
             break
+    await name_authors(store, scope, items)
     return {"results": items, "next_cursor": cursor}
 
 
@@ -309,3 +332,16 @@ def _parse_user_cursor(cursor: str) -> tuple[str, str | None]:
             case [str(user_id), str() | None as inner]:
                 return user_id, inner
     raise InvalidArgument("the cursor is not valid", hint="Pass the next_cursor of the last page")
+
+
+async def iterate_users(
+    store: Store, *, disabled: bool = False, spaces: bool = False
+) -> AsyncIterator[str]:
+    """Yield the ids of all users in order; disabled ones and owner ids of spaces if requested."""
+    after: str | None = ""
+    while after is not None:
+        page = await store.owners.list_users(limit=_USERS_PER_PAGE, after=after, spaces=spaces)
+        for user in page.items:
+            if user["status"] or disabled:
+                yield str(user["user_id"])
+        after = page.next_after

@@ -14,9 +14,10 @@ from typing import Any
 from memrecall.errors import InvalidArgument
 from memrecall.importers.exports import parse_records
 from memrecall.library.library import Library
-from memrecall.memory.base import MemoryBase, ScopeBinding, iterate_users
+from memrecall.memory.base import MemoryBase
 from memrecall.memory.jobs import Schedule
 from memrecall.memory.mem0 import take_scope
+from memrecall.memory.records import iterate_users
 from memrecall.scope import Scope
 from memrecall.settings import Settings, parse_object
 from memrecall.store import AuditEntry, MemoryQuery, Store, read_filter
@@ -254,10 +255,11 @@ class RetentionMixin(MemoryBase):
         """Sweep user by user, until all are done or `stopping` is set."""
         users = matches = removed = 0
         reasons: Counter[str] = Counter()
-        async for user in iterate_users((await self._open()).library.store):
+        async for user in iterate_users((await self._open()).library.store, spaces=True):
             if stopping.is_set():
                 break
-            report = await self._sweep_user(self._scope(user, agent_id), options)
+            scope = Scope.of_owner(user, agent_id, permissions=self._binding.permissions)
+            report = await self._sweep_user(scope, options)
             users += bool(report["found"])
             matches += report["found"]
             removed += report["removed"]
@@ -367,27 +369,25 @@ class RetentionMixin(MemoryBase):
         if not library.settings.read_only:
             await library.store.audit(scope).add(AuditEntry(action, self._actor, count=count))
 
-    async def erase(self, user_id: str | None = None) -> dict[str, int]:
-        """Erase a user completely: rows, vectors, snapshots, traces and checkpoints."""
+    async def erase(
+        self, user_id: str | None = None, *, with_contributions: bool = False
+    ) -> dict[str, int]:
+        """Erase a user completely: rows, vectors, snapshots, traces and checkpoints.
+
+        What they wrote to spaces stays there under another name, unless `with_contributions`.
+        """
         scope = self._scope_without_agent(user_id)
         if scope.project is not None:
             raise InvalidArgument("this memory is bound to a project", hint="Use erase_project")
-        resources = await self._open()
-        await self._shared.jobs.forget(scope.user_id)
-        resources.recall_times.discard(scope.user_id)
-        for key in [key for key in self._shared.sessions if key[0] == scope.user_id]:
-            del self._shared.sessions[key]
-        return (await resources.library.erase_user(scope.user_id)).as_dict()
+        return await self._erase_owner(scope.user_id, with_contributions=with_contributions)
 
-    async def reset(self) -> None:
-        """Erase all users completely; only a memory that is bound to nothing can."""
-        if self._binding != ScopeBinding(permissions=self._binding.permissions):
-            raise InvalidArgument(
-                "this memory is bound to a scope, but reset erases all users",
-                hint="Use erase or delete_all",
-            )
-        async for user in iterate_users((await self._open()).library.store, disabled=True):
-            await self.erase(user)
+    async def _erase_owner(self, owner: str, **options: bool) -> dict[str, int]:
+        resources = await self._open()
+        await self._shared.jobs.forget(owner)
+        resources.recall_times.discard(owner)
+        for key in [key for key in self._shared.sessions if key[0] == owner]:
+            del self._shared.sessions[key]
+        return (await resources.library.erase_user(owner, **options)).as_dict()
 
     def _scope_without_agent(self, user_id: str | None, project: str | None = None) -> Scope:
         """Return the scope of a call that covers all agents and sessions of a user."""

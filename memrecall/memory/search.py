@@ -10,12 +10,18 @@ from typing import Any, Literal
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.library.library import Library
 from memrecall.memory.graph import related_names
-from memrecall.memory.records import hit_item, quote_conflicts, quote_message, score_details
+from memrecall.memory.records import (
+    hit_item,
+    name_authors,
+    quote_conflicts,
+    quote_message,
+    score_details,
+)
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
 from memrecall.search.ranking.people import user_to_first_person
 from memrecall.search.sources import join_sources, mark_outdated
-from memrecall.store import Graph, MemoryQuery, Reads, Store, read_filter
+from memrecall.store import Graph, MemoryQuery, Reads, Store, UserVersion, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
 from memrecall.store.graph_tables import TableReader
 from memrecall.types import Message
@@ -54,7 +60,7 @@ class RecallTimes:
         now = datetime.now(UTC)
         for user_id, keys in pending.items():
             try:
-                await self._store.memories(Scope(user_id)).mark_recalled(sorted(keys), now)
+                await self._store.memories(Scope.of_owner(user_id)).mark_recalled(sorted(keys), now)
             except StorageError as error:
                 _log.warning("the times of the last recall were not stored: %s", error)
 
@@ -78,18 +84,33 @@ class MemorySearch:
 
 async def search_memories(library: Library, scope: Scope, search: MemorySearch) -> dict[str, Any]:
     """Return the hits of a search in mem0's shape; `message` explains an empty or partial list."""
-    request = await _build_request(library, scope, search)
-    rank = _search_with_names if search.rerank else _fuse_ranks
-    page = await rank(library, scope, request)
-    joined = join_sources(await mark_outdated(library.store, scope, page))
-    hits = put_claims_last(joined.results)[: search.limit]
+    request = await _build_request(library, scope.own, search)
+    search_owner = partial(_search_owner, library, search)
+    if scope.spaces:
+        entered = await library.enter(scope, request)
+        page = await library.search_owners(scope, None, entered, search_owner)
+    else:
+        page = await search_owner(scope, None)
+    hits = page.results[: search.limit]
     results = [hit_item(hit, page.records[hit.key]) for hit in hits]
+    await name_authors(library.store, scope, results)
     await quote_conflicts(library.store, scope, results)
     _add_sources(page, hits, results)
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, request.threshold)
-    return {"results": results, "total_found": joined.total_found, "message": page.message}
+    return {"results": results, "total_found": page.total_found, "message": page.message}
+
+
+async def _search_owner(
+    library: Library, search: MemorySearch, scope: Scope, user: UserVersion | None
+) -> SearchPage:
+    """Return the hits of one owner, a memory and its message as one."""
+    request = await _build_request(library, scope, search)
+    rank = _search_with_names if search.rerank else _fuse_ranks
+    page = await rank(library, scope, request, user)
+    joined = join_sources(await mark_outdated(library.store, scope, page))
+    return replace(joined, results=tuple(put_claims_last(joined.results)))
 
 
 def _add_sources(page: SearchPage, hits: Sequence[Hit], items: Sequence[dict[str, Any]]) -> None:
@@ -133,7 +154,9 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
     return replace(request, only=frozenset(keys), with_expired=search.show_expired)
 
 
-async def _search_with_names(library: Library, scope: Scope, request: SearchRequest) -> SearchPage:
+async def _search_with_names(
+    library: Library, scope: Scope, request: SearchRequest, user: UserVersion | None
+) -> SearchPage:
     """Search also for the names that the graph relates to the entities of the query."""
 
     async def expand(reads: Reads) -> tuple[str, ...]:
@@ -142,16 +165,18 @@ async def _search_with_names(library: Library, scope: Scope, request: SearchRequ
         return await related_names(graph, request.query, request.valid_at)
 
     if library.graphs.is_in_store:
-        return await library.search(scope, replace(request, expand=expand))
+        return await library.search(scope, replace(request, expand=expand), user)
     names = await related_names(library.graph(scope), request.query, request.valid_at)
-    return await library.search(scope, replace(request, expansions=names))
+    return await library.search(scope, replace(request, expansions=names), user)
 
 
-async def _fuse_ranks(library: Library, scope: Scope, request: SearchRequest) -> SearchPage:
+async def _fuse_ranks(
+    library: Library, scope: Scope, request: SearchRequest, user: UserVersion | None
+) -> SearchPage:
     wide = replace(request, threshold=0.0, limit=LARGEST_PAGE)
-    pages = [await library.search(scope, replace(wide, mode="keyword"))]
+    pages = [await library.search(scope, replace(wide, mode="keyword"), user)]
     if library.embedder is not None:
-        pages.append(await library.search(scope, replace(wide, mode="semantic")))
+        pages.append(await library.search(scope, replace(wide, mode="semantic"), user))
     scores: dict[str, float] = {}
     hits: dict[str, Hit] = {}
     best = len(pages) / (_RANK_CONSTANT + 1)

@@ -1,19 +1,17 @@
 """The methods of `AsyncMemory` for sessions, recall and the graph."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import InvalidArgument, MemrecallError
-from memrecall.memory.base import MemoryBase, SessionKey
+from memrecall.memory.base import SessionKey
 from memrecall.memory.graph import (
-    is_correction_id,
     list_entities,
     list_relations,
-    replace_relation,
-    undo_correction,
     write_relations,
 )
+from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.layers import (
     EVERY_MESSAGES,
     EVERY_SECONDS,
@@ -22,11 +20,12 @@ from memrecall.memory.layers import (
     ShortTermMemory,
 )
 from memrecall.memory.recall import make_recaller
-from memrecall.memory.records import to_utterance
+from memrecall.memory.records import revision_item, to_utterance
+from memrecall.memory.spaces import SpacesMixin, accepts_space_keys
 from memrecall.memory.summaries import SessionSummaries
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import AuditEntry, StoredSummary
+from memrecall.store import StoredSummary
 from memrecall.store.sessions import SESSION
 from memrecall.types import Language, NewMessage, check_text, format_time, parse_time
 
@@ -38,7 +37,7 @@ _MOST_EXTRACTED = 50  # messages that `extract` reads if none are passed
 _MOST_SOURCES = 100  # messages that an experience names
 
 
-class SessionsMixin(MemoryBase):
+class SessionsMixin(SpacesMixin):
     """Short-term memory, summaries and the end of sessions; recall; the graph."""
 
     async def short_term(
@@ -64,8 +63,7 @@ class SessionsMixin(MemoryBase):
         self, user_id: str | None = None, agent_id: str | None = None
     ) -> LongTermMemory:
         """Return the long-term memory: the user's profile, the agent's knowledge, experience."""
-        library = (await self._open()).library
-        return LongTermMemory(library, self._scope(user_id, agent_id))
+        return LongTermMemory((await self._open()).library, self._scope(user_id, agent_id))
 
     async def checkpoint(
         self,
@@ -267,35 +265,30 @@ class SessionsMixin(MemoryBase):
             observer=observer,
         )
 
-    async def correct_relation(
-        self,
-        source: str,
-        relationship: str,
-        destination: str,
-        correction: Mapping[str, str] | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-    ) -> dict[str, Any]:
-        """Replace a wrong relation by its correction, or without one remove it.
+    @accepts_space_keys
+    async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
 
-        `correction` has the parts that differ: source, relationship or destination. Sources and
-        validity stay. `undo` takes the `ids` of the report. NotFound if no such relation holds.
+        Each entry says what was said (`said`), what replaced what, by whom and why.
         """
-        library, scope = (await self._open()).library, self._scope(user_id, agent_id)
-        triple = {"source": source, "relationship": relationship, "destination": destination}
-        report = await replace_relation(library, scope, triple, correction)
-        for key in report["ids"]:
-            await library.store.audit(scope).add(AuditEntry("correct_relation", self._actor, key))
-        return report
+        store = (await self._open()).library.store
+        scope = await self._scope_of(store, memory_id, user_id)
+        revisions = await store.memories(scope).history(memory_id)
+        keys = [key for revision in revisions for key in revision.source_message_ids]
+        sources = await store.timeline(scope).get_many(list(dict.fromkeys(keys)))
+        messages = {source.message_id: source for source in sources}
+        return [revision_item(revision, messages) for revision in revisions]
 
-    async def _undo_correction(self, correction_id: str, user_id: str | None) -> bool:
-        """Undo a correction of a relation; return False for the id of a memory."""
-        if not is_correction_id(correction_id):
-            return False
-        library, scope = (await self._open()).library, self._scope(user_id)
-        await undo_correction(library, scope, correction_id)
-        await library.store.audit(scope).add(AuditEntry("undo", self._actor, correction_id))
-        return True
+    def register(
+        self,
+        name: str,
+        function: Callable[[list[dict[str, Any]]], Any],
+        *,
+        when: When = "demand",
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Register a function that `process` runs by name, or every `add` (`when="add"`)."""
+        self._shared.processes.register(name, function, when=when, timeout=timeout)
 
     async def erase_project(
         self, project: str | None = None, user_id: str | None = None

@@ -202,7 +202,8 @@ class SummaryWriter:
         for user_id in user_ids:
             for job in await self._jobs.list(self._store, user_id):
                 if job.get("kind") == "summaries" and job["state"] in ("running", "waiting"):
-                    self.expect(Scope(user_id, job["agent_id"], session_id=job["session_id"]))
+                    names = {"session_id": job["session_id"]}
+                    self.expect(Scope.of_owner(user_id, job["agent_id"], **names))
 
     async def update(self, scope: Scope, *, whole: bool) -> list[StoredSummary]:
         """Summarise all of a session now; return the new summaries."""

@@ -147,6 +147,8 @@ class BlockingView:
         value = getattr(self._part, name)
         if isinstance(value, UserInfo | DomainKnowledge | Experience):
             return BlockingView(value, self._thread)
+        if inspect.isasyncgenfunction(value):
+            return lambda *args, **kwargs: self._thread.iterate(value(*args, **kwargs))
         if not inspect.iscoroutinefunction(value):
             return value
         return update_wrapper(
@@ -233,6 +235,10 @@ class Memory:
         """Like `run`, from the event loop of another thread, which goes on meanwhile."""
         return await asyncio.wrap_future(self._thread.submit(work))
 
+    def space(self, space_id: str) -> Any:
+        """Return a space of the bound user, with the same methods; each call checks membership."""
+        return BlockingView(self._inner.space(space_id), self._thread)
+
     def running_jobs(self, user_id: str | None = None) -> int:
         """Return how many jobs of a user are running."""
         return self._inner.running_jobs(user_id)
@@ -292,10 +298,15 @@ class Memory:
     reset = _blocking(AsyncMemory.reset)
     extract = _blocking(AsyncMemory.extract)
     graph = _blocking(AsyncMemory.graph)
-    correct_relation = _blocking(AsyncMemory.correct_relation)
     recall = _blocking(AsyncMemory.recall)
     summarize = _blocking(AsyncMemory.summarize)
     state = _blocking(AsyncMemory.state)
     checkpoint = _blocking(AsyncMemory.checkpoint)
     restore = _blocking(AsyncMemory.restore)
     end_session = _blocking(AsyncMemory.end_session)
+    create_space = _blocking(AsyncMemory.create_space)
+    spaces = _blocking(AsyncMemory.spaces)
+    promote = _blocking(AsyncMemory.promote)
+    demote = _blocking(AsyncMemory.demote)
+    who_can_see = _blocking(AsyncMemory.who_can_see)
+    why_seen = _blocking(AsyncMemory.why_seen)

@@ -6,10 +6,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.scope import DEFAULT_NAME, Scope, space_of
 from memrecall.search.request import Kind, SearchRequest
 from memrecall.store import KnowledgeEntry
-from memrecall.types import DIGESTS, MemoryRecord, Message
+from memrecall.types import DIGESTS, MemoryRecord, Message, Origin
 
 UserRow = Message | MemoryRecord
 
@@ -65,6 +65,13 @@ class Hit:
     conflicts_with: tuple[str, ...] = ()  # of an unconfirmed claim: what the user said instead
     truncated: bool = False  # a memory whose content was too long: only its beginning is stored
     sources: tuple[str, ...] = ()  # messages that state a memory
+    space: str | None = None  # that the row belongs to
+    author: str | None = None  # the member of the space who wrote it
+
+    @property
+    def claimed_by(self) -> str | None:
+        """The origin of an unconfirmed claim, which the user did not make."""
+        return self.origin if self.conflicts_with and self.origin != Origin.USER else None
 
 
 # Of a row that was read without a search.
@@ -78,6 +85,8 @@ def stated_by(memory: MemoryRecord) -> tuple[str, ...]:
 
 def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
     """Return a stored row as a hit, with the fields that do not depend on what it is."""
+    if not isinstance(row, KnowledgeEntry):
+        shared = {**shared, "space": space_of(row.user_id), "author": row.author}
     if isinstance(row, Message):
         return Hit(
             key=row.message_id,

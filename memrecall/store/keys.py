@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, exists, insert, literal, select, tuple_, update
+from sqlalchemy import Row, bindparam, delete, exists, insert, literal, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.scope import Permission
+from memrecall.scope import Permission, check_user_id
 from memrecall.store.database.cursors import LARGEST_OWNER_LIST, LIST_SIZE, KeyedPage, require_limit
 from memrecall.store.database.engine import Database
 from memrecall.store.database.tables import api_key_users, api_keys
@@ -63,7 +63,7 @@ class Grant:
                 hint=f"Pass 1 to {MAX_USERS} users, or all users",
             )
         for user_id in self.users:
-            check_id("user_id", user_id)
+            check_user_id(user_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,17 @@ class Keys:
     async def exist(self) -> bool:
         """Return whether a key was ever created, valid or not."""
         return bool(await self._database.fetch(_SELECT_ANY))
+
+    async def of_user(self, user_id: str) -> "list[Key]":
+        """Return the valid keys that may act for a user, oldest first."""
+        acts = exists().where(
+            api_key_users.c.key_id == api_keys.c.key_id, api_key_users.c.user_id == user_id
+        )
+        statement = select(api_keys.c.key_id).where(or_(api_keys.c.all_users, acts))
+        rows = await self._database.fetch(statement.order_by(*_ORDER))
+        keys = await _find_together(self._database, [row.key_id for row in rows])
+        now = datetime.now(UTC)
+        return [key for key in keys if key is not None and key.is_valid(now)]
 
     async def names(self, key_ids: Iterable[str]) -> dict[str, str]:
         """Return the names of keys by their ids, without keys that have none."""

@@ -22,6 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, NotFound, StorageFull
+from memrecall.scope import SPACE_PREFIX
 from memrecall.store.database.cursors import LARGEST_OWNER_LIST, LIST_SIZE, KeyedPage, require_limit
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
@@ -61,6 +62,7 @@ OwnerPage = KeyedPage[dict[str, Any]]  # of agents, users or sessions by id
 _LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that can follow in an id
 
 _SELECT_SESSIONS = select(*(column for column in sessions.c if column.name != "last_create_time"))
+_IS_USER = or_(users.c.user_id < SPACE_PREFIX, users.c.user_id > SPACE_PREFIX + _LAST_CHARACTER)
 _SELECT_USERS = select(*(column for column in users.c if column.name not in ("epoch", "version")))
 
 
@@ -98,10 +100,15 @@ class Owners:
         return [row.user_id for row in await self._database.fetch(latest)]
 
     async def list_users(
-        self, agent_id: str | None = None, after: str = "", limit: int = LIST_SIZE
+        self,
+        agent_id: str | None = None,
+        after: str = "",
+        limit: int = LIST_SIZE,
+        *,
+        spaces: bool = False,
     ) -> OwnerPage:
-        """Return users by id: all, or those of one agent."""
-        statement = _SELECT_USERS
+        """Return users by id: all, or those of one agent; with `spaces`, their owner ids too."""
+        statement = _SELECT_USERS if spaces else _SELECT_USERS.where(_IS_USER)
         if agent_id is not None:
             statement = statement.where(users.c.agent_id == agent_id)
         return await self._list(statement, users.c.user_id, after, limit)
@@ -110,7 +117,7 @@ class Owners:
         """Return the user ids that begin with a prefix, sorted."""
         # A range, not LIKE: both databases read it from the index, whatever the prefix contains.
         statement = select(users.c.user_id).where(
-            users.c.user_id >= prefix, users.c.user_id <= prefix + _LAST_CHARACTER
+            _IS_USER, users.c.user_id >= prefix, users.c.user_id <= prefix + _LAST_CHARACTER
         )
         rows = await self._database.fetch(statement.order_by(users.c.user_id).limit(limit))
         return [row.user_id for row in rows]
@@ -174,12 +181,17 @@ class Owners:
         """Remove a session, its messages and memories, and all traces, which may quote it."""
         return await self._erase(user_id, session_id)
 
-    async def erase_user(self, user_id: str) -> ErasureReport:
+    async def erase_user(self, user_id: str, *, is_known: bool = False) -> ErasureReport:
         """Remove every row of a user, and the user from all keys.
 
-        On a full disk that has no space for this as one transaction, rows are removed in parts.
+        NotFound if there are none, unless the user `is_known` elsewhere. On a full disk that has
+        no space for this as one transaction, rows are removed in parts.
         """
         counts: Counter[str] = Counter()
+        if is_known and not await self._database.fetch(
+            select(users.c.user_id).where(users.c.user_id == user_id)
+        ):
+            return ErasureReport()
         async with self._database.erasing():
             while True:
                 try:

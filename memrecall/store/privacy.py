@@ -187,4 +187,4 @@ async def _rewrite(
     await connection.execute(update(owners).where(owner_key == owner).values(epoch=new_epoch()))
     if owners is users:
         entry = AuditEntry("scan", "memrecall", count=len(changes))
-        await write_entry(connection, Scope(owner), entry, datetime.now(UTC))
+        await write_entry(connection, Scope.of_owner(owner), entry, datetime.now(UTC))

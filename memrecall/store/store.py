@@ -6,7 +6,7 @@ from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew
-from memrecall.scope import Scope
+from memrecall.scope import Scope, space_of
 from memrecall.store.counters import Counters
 from memrecall.store.database.cursors import PageLimits
 from memrecall.store.database.dialect import ConnectionOptions, Durability
@@ -23,6 +23,7 @@ from memrecall.store.database.integrity import (
     read_all,
 )
 from memrecall.store.database.locks import lock_scopes, require_enabled
+from memrecall.store.database.memberships import read_entry
 from memrecall.store.database.memory_tables import REFERENCES
 from memrecall.store.database.migrations import schema_version, upgrade
 from memrecall.store.database.statements import select_in_key_order
@@ -51,6 +52,7 @@ from memrecall.store.messages.projects import Projects
 from memrecall.store.messages.timeline import Timeline
 from memrecall.store.owners import Owners
 from memrecall.store.sessions import SessionList, SessionState
+from memrecall.store.spaces import Spaces
 from memrecall.store.traces.feedback import FeedbackList, FeedbackWriter
 from memrecall.store.traces.records import Traces
 from memrecall.store.traces.trace_list import TraceList
@@ -88,6 +90,7 @@ class Store:
         self.page_limits = PageLimits(facts.cursor_secret)
         self.owners = Owners(database)
         self.keys = Keys(database)
+        self.spaces = Spaces(database)
         self.counters = Counters(database)
         self.projects = Projects(database)
         self.trace_list = TraceList(database, facts.cursor_secret)
@@ -193,7 +196,8 @@ class Store:
             agent_id = select(messages.c.agent_id).where(owned).scalar_subquery()
             statement = select(users.c.user_id, agent_id.label("agent_id"))
             rows = await self.database.fetch(statement.where(agent_id.is_not(None)))
-        return [(row.user_id, row.agent_id) for row in rows]
+        # A space is reached by its members only.
+        return [(row.user_id, row.agent_id) for row in rows if space_of(row.user_id) is None]
 
     def traces(self, scope: Scope) -> Traces:
         """Return the traces of a scope."""
@@ -254,6 +258,9 @@ class Store:
 
         Raises Disabled if the user or the scope's agent is disabled.
         """
+        if scope.author is not None:  # a member may have left since the space was entered
+            row = await read_entry(self.database, scope.user_id, scope.member)
+            return UserVersion(row.epoch, row.version, row.status, row.time_zone)
         ids = {"of_owner": scope.user_id, "of_agent": scope.agent_id}
         for row in await self.database.fetch(_USER_AND_AGENT, ids):
             version = UserVersion(row.epoch, row.version, row.status, row.time_zone)

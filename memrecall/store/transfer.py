@@ -24,9 +24,10 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound, describe_validation_error
-from memrecall.scope import Scope
+from memrecall.scope import Scope, space_of
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import ensure_agents, lock_scopes, lock_users
+from memrecall.store.database.memberships import note_spaces
 from memrecall.store.database.memory_tables import MEMORY_TABLES, revisions
 from memrecall.store.database.statements import (
     insert_missing,
@@ -249,8 +250,13 @@ async def _import(
     agents = {row["agent_id"] for row in all_rows if row.get("agent_id")}
     await ensure_agents(connection, sorted(agents), datetime.now(UTC))
     is_new = not await lock_users(connection, [user_id])
+    if space_of(user_id) is None:
+        rows["memberships"] = []
+    else:
+        await note_spaces(connection)
     first_agent = (rows["users"] or [{}])[0].get("agent_id")
-    locks = await lock_scopes(connection, [Scope(user_id, first_agent)], with_sessions=False)
+    scope = Scope.of_owner(user_id, first_agent)
+    locks = await lock_scopes(connection, [scope], with_sessions=False)
     for table in _TABLES[1:]:
         if table is messages:  # sessions and tombstones are stored by now
             await _require_sessions(connection, user_id, rows)

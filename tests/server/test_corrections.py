@@ -1,4 +1,4 @@
-"""Corrections over HTTP: relations, changes of others, the audit log and refused keys."""
+"""Corrections over HTTP: changes of others, the audit log and refused keys."""
 
 import httpx
 import pytest
@@ -7,9 +7,7 @@ from memrecall.scope import Scope
 from memrecall.store import AuditEntry
 
 from .http_service import HttpService, check_error
-from .test_memories import add, add_verbatim, list_memories
-
-RELATION = {"source": "Tom", "relationship": "works_at", "destination": "Equinor"}
+from .test_memories import add_verbatim, list_memories
 
 
 async def entries(service: HttpService) -> list[AuditEntry]:
@@ -31,37 +29,12 @@ async def test_change_of_another_client_is_a_conflict(ann: httpx.AsyncClient) ->
     assert await list_memories(ann) == ["likes coffee"]
 
 
-async def test_relation_is_corrected_and_removed(ann: httpx.AsyncClient) -> None:
-    await add(ann, [{"role": "user", "content": "My brother Tom works at Equinor."}])
-    body = {**RELATION, "correction": {"destination": "Statoil"}}
-    answer = (await ann.post("/v1/graph/correct", json=body)).json()
-    assert (answer["found"], answer["relation"]["destination"]) == (1, "Statoil")
-    check_error(await ann.post("/v1/graph/correct", json=RELATION), 404, "NOT_FOUND")
-    removal = await ann.post("/v1/graph/correct", json={**RELATION, "destination": "Statoil"})
-    (key,) = removal.json()["ids"]
-    assert removal.json() == {"ids": [key], "found": 1, "relation": None, "message": "removed"}
-    assert await employers_of_tom(ann) == set()
-    for number in (key, answer["ids"][0]):
-        undone = await ann.post(f"/v1/memories/{number}/undo")
-        assert undone.json() == {"id": number, "event": "UNDO", "message": "undone"}
-    assert "Equinor" in await employers_of_tom(ann)
-    check_error(await ann.post(f"/v1/memories/{key}/undo"), 404, "NOT_FOUND")
-
-
-async def employers_of_tom(ann: httpx.AsyncClient) -> set[str]:
-    relations = (await ann.get("/v1/graph", params={"entity": "Tom"})).json()["relations"]
-    return {r["destination"] for r in relations if r["relationship"] == "works_at"}
-
-
 async def test_read_only_key_cannot_correct(service: HttpService) -> None:
     writer = await service.client_with_key("ann")
     key = await add_verbatim(writer, "stays")
     reader = await service.client_with_key("ann", read_only=True)
-    for refusal in (
-        await reader.patch(f"/v1/memories/{key}", json={"memory": "goes"}),
-        await reader.post("/v1/graph/correct", json=RELATION),
-    ):
-        assert check_error(refusal, 403, "PERMISSION_DENIED")["details"]["reason"] == "read_only"
+    refusal = await reader.patch(f"/v1/memories/{key}", json={"memory": "goes"})
+    assert check_error(refusal, 403, "PERMISSION_DENIED")["details"]["reason"] == "read_only"
     assert await entries(service) == []
 
 

@@ -155,7 +155,6 @@ async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> No
         "patch /v1/memories/{memory_id}",
         "post /v1/memories/{memory_id}/undo",
         "post /v1/memories/{memory_id}/purge",
-        "post /v1/graph/correct",
         "post /v1/graph/extract",
         "post /v1/sessions/{session_id}/end",
         "post /v1/sweep",

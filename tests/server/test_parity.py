@@ -32,7 +32,6 @@ OPERATIONS = {
     "recall": "recall",
     "graph": "read_graph",
     "extract": "extract_relations",
-    "correct_relation": "correct_relation",
     "long_term": "read_profile",  # experience is a memory type, knowledge has JSON-RPC tools
     "state": "read_state",
     "summarize": "summarize_session",

@@ -91,6 +91,7 @@ async def messages_are_read_unchanged(store: Store) -> None:
         "create_time": datetime(2026, 1, 26, 10, 47, tzinfo=UTC),
         "sequence_no": 1,
         "project": None,
+        "author": None,
     }
     assert await ids(store.timeline(ANN)) == ["m1", "m2", "m3"]
     assert await ids(store.timeline(ANN), MessageFilter(session_id="closed")) == ["m3"]

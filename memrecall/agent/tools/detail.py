@@ -24,6 +24,7 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.agent.tools.search import preview_content
 from memrecall.errors import NotFound
+from memrecall.library.spaces import describe_origin
 from memrecall.search import SearchRequest
 from memrecall.search.request import Kind
 from memrecall.search.results import NO_SCORES, UserRow, make_hit
@@ -41,9 +42,11 @@ async def get_memory_detail(
 ) -> GetMemoryDetailOutput:
     """Read a memory or a message of the scope."""
     key = arguments.memory_key
-    version = await state.library.store.feed(state.scope.user_id).version()
+    owner, _ = await state.library.resolve_key(state.scope, key)
+    version = await state.library.store.feed(owner.user_id).version()
     detail = await state.caches.contents.get(
-        (state.scope, version, state.end_time, state.language, key), lambda: _read(state, key)
+        (state.scope, owner, version, state.end_time, state.language, key),
+        lambda: _read(state, key),
     )
     detail = detail or await _read_knowledge(state, key)
     if not isinstance(detail, GetMemoryDetailOutput):
@@ -154,8 +157,10 @@ def _detail(
     names = ("kind", "summary", "content", "memory_type", "metadata", "speaker", "role")
     fields = {name: getattr(hit, name) for name in names}
     time = state.format_local(hit.ts)
+    author = state.hits[hit.key].author if hit.key in state.hits else hit.author
+    space = hit.space and describe_origin(hit.space, author, hit.ts)
     return GetMemoryDetailOutput(
-        success=True, memory_key=hit.key, created_at=time, **(fields | context)
+        success=True, memory_key=hit.key, created_at=time, space=space, **(fields | context)
     )
 
 

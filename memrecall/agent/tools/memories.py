@@ -142,7 +142,8 @@ class CorrectArguments(ToolInput):
 
 async def correct(context: ToolContext, arguments: CorrectArguments) -> StoredMemory:
     """Replace a memory; the old one stays readable in the history."""
-    old = await context.library.store.memories(context.scope).get(arguments.memory_key)
+    scope, key = await context.library.resolve_key(context.scope, arguments.memory_key)
+    old = await context.library.store.memories(scope).get(key)
     if old.superseded_by is not None:
         note = "It was already replaced by the memory with this key"
         return StoredMemory(done=False, memory_key=old.superseded_by, note=note)
@@ -152,7 +153,7 @@ async def correct(context: ToolContext, arguments: CorrectArguments) -> StoredMe
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
     step = PlanStep("UPDATE", new, old.memory_key, Origin.ASSISTANT, arguments.reason)
-    (outcome,) = await context.library.apply_plan(context.scope, [step], actor=context.actor)
+    (outcome,) = await context.library.apply_plan(scope, [step], actor=context.actor)
     if outcome.memory_key is None:
         raise InvalidArgument(outcome.reason)
     if outcome.event == "NONE":
@@ -177,19 +178,20 @@ async def forget(context: ToolContext, arguments: ForgetArguments) -> MemoryChan
 
     A message is erased permanently, if the operator allows that to models.
     """
-    library, key = context.library, arguments.memory_key
-    if await library.store.timeline(context.scope).get_many([key]):
+    library, name = context.library, arguments.memory_key
+    scope, key = await library.resolve_key(context.scope, name)
+    if await library.store.timeline(scope).get_many([key]):
         _require_erasure(context, key)
-        await library.delete_message(context.scope, key, actor=context.actor)
-        return MemoryChange(done=True, memory_key=key, note="The message was erased")
-    memory = await _find_memory(context, key)
-    await library.changes(context.scope).delete(
-        [memory.memory_key],
+        await library.delete_message(scope, key, actor=context.actor)
+        return MemoryChange(done=True, memory_key=name, note="The message was erased")
+    await _find_memory(context, name)
+    await library.changes(scope).delete(
+        [key],
         actor=context.actor,
         reason=arguments.reason,
         sources=arguments.sources,
     )
-    return MemoryChange(done=True, memory_key=memory.memory_key)
+    return MemoryChange(done=True, memory_key=name)
 
 
 async def _find_memory(context: ToolContext, key: str) -> MemoryRecord:

@@ -128,6 +128,7 @@ class MemorySearchResultItem(ToolOutput):
     made_from: list[str] = []  # keys that an assistant's answer is based on
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
+    space: str | None = None  # where it is from, if it is shared
     session_id: str | None = None  # for traces; models do not see these three
     why: dict[str, float] | None = None
     stated_by: list[str] = []  # messages that state a memory
@@ -185,6 +186,7 @@ class GetMemoryDetailOutput(ToolOutput):
     sources: list[NearbyMessage] = []
     claimed_by: str | None = None
     conflicts_with: list[str] = []
+    space: str | None = None
     start: int = 0  # of the part of a long content that a model is shown
 
 

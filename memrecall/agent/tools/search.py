@@ -19,6 +19,7 @@ from memrecall.agent.tools.models import (
     ToolErrorCode,
 )
 from memrecall.errors import InvalidArgument
+from memrecall.library.spaces import describe_origin
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, query_terms
 from memrecall.search.sources import mark_outdated
@@ -184,11 +185,13 @@ def _without(hits: Sequence[Hit], asked: Sequence[Hit]) -> list[Hit]:
 
 async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage:
     """Return a page that may be a minute old; the cache key holds all that could change it."""
-    version = await state.library.read_version(state.scope, request)
+    library, scope = state.library, state.scope
+    version = await library.read_version(scope, request)
+    entered = await library.enter(scope, request)
     minute = state.now.replace(second=0, microsecond=0)
-    key = (state.scope, version, replace(request, now=minute))
+    key = (scope, version, entered, replace(request, now=minute))
     page = await state.caches.searches.get(
-        key, lambda: state.library.search(state.scope, request, version)
+        key, lambda: library.search(scope, request, version, entered)
     )
     assert isinstance(page, SearchPage)  # noqa: S101 -- the cache holds nothing else
     return page
@@ -367,8 +370,9 @@ def _result_item(state: RecallState, hit: Hit, passage: str | None) -> MemorySea
         probability=hit.probability and round(hit.probability, 3),
         replaces=list(hit.replaces),
         made_from=source_keys(hit.role, hit.metadata),
-        claimed_by=hit.origin if hit.conflicts_with else None,
+        claimed_by=hit.claimed_by,
         conflicts_with=list(hit.conflicts_with),
+        space=hit.space and describe_origin(hit.space, hit.author, hit.ts),
         session_id=hit.session_id,
         why=hit.why.as_dict(),
     )

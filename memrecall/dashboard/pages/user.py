@@ -24,7 +24,6 @@ from memrecall.dashboard.widgets import (
     user_time_zone,
 )
 from memrecall.errors import MemrecallError
-from memrecall.memory.graph import is_correction_id
 from memrecall.scope import Permission
 from memrecall.server.auth import KEY_ACTOR
 from memrecall.server.errors import RequestError
@@ -78,8 +77,7 @@ def _draw_entry(page: Page, entry: AuditEntry) -> None:
     name = f"action_{entry.action}"
     ui.label(page.text(name) if name in WORDS else entry.action).classes("mr-badge")
     key = entry.target or ""
-    is_memory = bool(key) and not is_correction_id(key)
-    if is_memory and entry.action in ("update", "delete", "undo"):
+    if key and entry.action in ("update", "delete", "undo"):
         ui.link(key, page.user_link("/explorer/memory", key=key))
     else:
         ui.label(key).classes("mr-grow")

@@ -112,7 +112,7 @@ async def preload(library: Library, build_routes: Callable[[], object]) -> None:
     await asyncio.to_thread(_load, embedder)
     for user in await library.store.owners.latest_users(_OPENED_USERS):
         with suppress(MemrecallError):  # disabled, or erased since
-            await library.search(Scope(user), SearchRequest(_READY_TEXT, limit=1))
+            await library.search(Scope.of_owner(user), SearchRequest(_READY_TEXT, limit=1))
     gc.freeze()  # What exists now stays: the collector need not look at it again and again.
 
 

@@ -22,7 +22,6 @@ from memrecall.server.http.message_models import (
     MAX_BATCH,
     Digits,
     InputMessages,
-    RequestModel,
     accept_messages,
 )
 from memrecall.server.http.openapi import route_options
@@ -52,23 +51,6 @@ class ExtractRequest(SessionRequest):
     messages: Annotated[
         InputMessages | None, Field(max_length=MAX_BATCH), accept_messages(MAX_BATCH)
     ] = None
-
-
-class RelationParts(RequestModel):
-    """The parts of a relation that are corrected."""
-
-    source: EntityName | None = None
-    relationship: EntityName | None = None
-    destination: EntityName | None = None
-
-
-class CorrectRequest(AgentRequest):
-    """A wrong relation and its correction; null removes it."""
-
-    source: EntityName
-    relationship: EntityName
-    destination: EntityName
-    correction: RelationParts | None = None
 
 
 class ProfileQuery(AgentRequest):
@@ -121,18 +103,6 @@ class ExtractedGraph(BaseModel):
     problems: list[str]
 
 
-class CorrectedRelation(BaseModel):
-    """How many relations said so, and the relation that holds instead, if any.
-
-    Each of `ids` can be undone like a change of a memory.
-    """
-
-    ids: list[str]
-    found: int
-    relation: dict[str, str] | None
-    message: str
-
-
 class ProfileValue(BaseModel):
     """A value of a profile field, and the messages it comes from."""
 
@@ -164,16 +134,6 @@ async def extract_relations(body: ExtractRequest, context: Context) -> Response:
     async with context.service.recall_slot(context.principal):
         report = await memory.extract(**body.arguments())
     return JsonResponse({**report, "problems": describe_problems(report["problems"])})
-
-
-@router.post("/graph/correct", **route_options("correct_relation", CorrectedRelation))
-async def correct_relation(body: CorrectRequest, context: Context) -> Response:
-    """Replace a wrong relation by its correction, or remove it; its sources and validity stay."""
-    memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
-    parts = body.correction
-    correction = None if parts is None else parts.model_dump(exclude_none=True)
-    arguments = {**body.arguments(), "correction": correction}
-    return JsonResponse(await memory.correct_relation(**arguments))
 
 
 @router.get("/profile", **route_options("read_profile", Profile))

@@ -32,6 +32,7 @@ from memrecall.store.database.distribution import (
 )
 from memrecall.store.database.engine import Database
 from memrecall.store.database.integrity import find_damage
+from memrecall.store.database.memberships import SPACES_FACT
 from memrecall.store.database.memory_tables import knowledge_bases
 from memrecall.store.database.migrations import LATEST, schema_version
 from memrecall.store.database.statements import insert_missing, new_epoch, select_in_key_order
@@ -43,7 +44,7 @@ from memrecall.types import format_time
 
 _ROWS = 1_000  # of a batch
 _MANIFEST = "backup"  # a row of `memrecall_meta`: the digest of each table
-_PORTABLE_FACTS = ("text_version", "embedding_model")  # others name one database
+_PORTABLE_FACTS = ("text_version", "embedding_model", SPACES_FACT)  # others name one database
 _NOT_COPIED = (_MANIFEST, SHARD_FACT)
 _SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
@@ -167,7 +168,7 @@ async def _copy_by_user(source: Database, copy: _Copy) -> None:
     await _copy_tables(source, shared, copy)
     after: str | None = ""
     while after is not None:
-        page = await Owners(source).list_users(after=after, limit=_ROWS)
+        page = await Owners(source).list_users(after=after, limit=_ROWS, spaces=True)
         for user in page.items:
             rows = await _read_user(source, user["user_id"], user_tables)
             named = {row["agent_id"] for part in rows.values() for row in part if "agent_id" in row}

@@ -5,16 +5,17 @@ visible in their order and a reader that asks for "after n" never misses one.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Select, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import Disabled, NotFound
-from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.errors import Disabled, Forbidden, NotFound
+from memrecall.scope import DEFAULT_NAME, Scope, SpaceRole, space_not_found, space_of
 from memrecall.store.database.connections import execute_prepared, fetch_prepared
+from memrecall.store.database.memberships import require_member
 from memrecall.store.database.memory_tables import knowledge_bases
 from memrecall.store.database.statements import (
     insert_missing,
@@ -86,6 +87,20 @@ class Locks:
     now: datetime
     versions: dict[str, int]  # by user
     sessions: dict[tuple[str, str], SessionCounter]  # by user and session
+    roles: dict[tuple[str, str | None], SpaceRole] = field(default_factory=dict)  # of members
+
+    def is_own(self, scope: Scope, author: str | None) -> bool:
+        """Return True unless a row of a space was written by another member."""
+        return scope.author is None or author == scope.author
+
+    def require_own(self, scope: Scope, author: str | None) -> None:
+        """Raise Forbidden for another member's row; only admins change those."""
+        is_admin = self.roles.get((scope.user_id, scope.member)) is SpaceRole.ADMIN
+        if not is_admin and not self.is_own(scope, author):
+            raise Forbidden(
+                "another member wrote this, and contributors change only their own",
+                hint="Ask an admin of the space",
+            )
 
     def next_change(self, user_id: str) -> int:
         """Return the user's next change number."""
@@ -147,20 +162,37 @@ async def lock_scopes(
     ordered = sorted(set(scopes), key=lambda s: (s.user_id, session_of(s), agent_of(s)))
     await ensure_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
     versions = await _lock_or_create_users(connection, ordered, now, wait=wait)
+    roles = await _require_members(connection, ordered)
     counters = await _open_sessions(connection, ordered, now) if with_sessions else {}
-    return Locks(now, versions, counters)
+    return Locks(now, versions, counters, roles)
 
 
-async def lock_existing_user(connection: AsyncConnection, scope: Scope) -> Locks:
-    """Lock the scope's user; NotFound if there is none. A missing agent is created."""
+async def _require_members(
+    connection: AsyncConnection, scopes: Iterable[Scope], least: SpaceRole = SpaceRole.CONTRIBUTOR
+) -> dict[tuple[str, str | None], SpaceRole]:
+    """Return the roles of the members who write to spaces, which are locked by now."""
+    writers = {(s.user_id, s.member): s for s in scopes if s.space is not None}
+    return {key: await require_member(connection, s, least) for key, s in writers.items()}
+
+
+async def lock_existing_user(
+    connection: AsyncConnection, scope: Scope, least: SpaceRole = SpaceRole.CONTRIBUTOR
+) -> Locks:
+    """Lock the scope's user; NotFound if there is none. A missing agent is created.
+
+    In a space, Forbidden if the role of its member is below `least`.
+    """
     now = datetime.now(UTC)
     await ensure_agents(connection, [agent_of(scope)], now)
     locked = await lock_users(connection, [scope.user_id])
     if scope.user_id not in locked:
+        if scope.space is not None:
+            raise space_not_found()
         raise NotFound(f"there is no user {scope.user_id!r}", hint="Store a message first")
     user = locked[scope.user_id]
     require_enabled("user", scope.user_id, user.status)
-    return Locks(now, {scope.user_id: user.version}, {})
+    roles = await _require_members(connection, [scope], least)
+    return Locks(now, {scope.user_id: user.version}, {}, roles)
 
 
 async def lock_knowledge(
@@ -209,6 +241,8 @@ async def _lock_or_create_users(
     first_scopes = {scope.user_id: scope for scope in reversed(scopes)}
     locked = await lock_users(connection, first_scopes, wait=wait)
     while len(locked) < len(first_scopes):  # some are new, or were erased meanwhile
+        if any(space_of(user) is not None for user in first_scopes.keys() - locked.keys()):
+            raise space_not_found()
         stamps = {"create_time": now, "update_time": now}
         new = [
             {"user_id": user, "agent_id": agent_of(scope), "epoch": new_epoch(), **stamps}

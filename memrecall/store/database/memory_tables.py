@@ -172,6 +172,20 @@ feedback = Table(
     PrimaryKeyConstraint("user_id", "trace_id"),
 )
 
+# Who may use a space. `user_id` is the space's owner id; a member is a user or a key.
+memberships = Table(
+    "memberships",
+    metadata,
+    _owner(),
+    Column("member", id_type(), nullable=False),
+    Column("role", String(LABEL_LENGTH), nullable=False),
+    Column("name", String(NAME_LENGTH)),
+    Column("granted_by", id_type()),
+    time_column("created_at", nullable=False),
+    PrimaryKeyConstraint("user_id", "member"),
+    Index("ix_memberships_member", "member"),
+)
+
 # The row is the lock and the counter of an agent's knowledge, as `users` has them for a user.
 knowledge_bases = Table(
     "knowledge_bases",
@@ -214,7 +228,7 @@ restores = Table(
 # The tables of users' data in this module, in an order in which rows can be removed or inserted.
 MEMORY_TABLES: tuple[Table, ...] = (
     *(revisions, aliases, relations, entities),
-    *(summaries, checkpoints, feedback),
+    *(summaries, checkpoints, feedback, memberships),
 )
 
 # What the rows of tables name without a foreign key, for checks of the whole database.

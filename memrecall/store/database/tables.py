@@ -180,6 +180,7 @@ messages = Table(
     Column("change_no", BigInteger, nullable=False),
     time_column("deleted_at"),  # hidden, together with a memory that came from it
     Column("project", String(NAME_LENGTH)),
+    Column("author", id_type()),  # the member who wrote it to a space
     PrimaryKeyConstraint("user_id", "message_id"),
     ForeignKeyConstraint(["user_id"], ["users.user_id"]),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
@@ -244,6 +245,7 @@ memories = Table(
     Column("superseded_reason", Text),
     time_column("last_recalled_at"),
     Column("project", String(NAME_LENGTH)),  # none: about the user, or of every project
+    Column("author", id_type()),  # the member who wrote it to a space
     PrimaryKeyConstraint("user_id", "memory_key"),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
     Index("ix_memories_created_at", "user_id", "created_at"),

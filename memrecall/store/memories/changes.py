@@ -325,8 +325,10 @@ async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) ->
 async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory) -> PlanOutcome:
     other = step.memory_key
     if other is not None:
-        if step.origin is not Origin.USER and await writer.is_own_words(other):
+        if await writer.must_stay(other, step.origin):
             memory = memory.as_claim(other)
+            if own := await writer.find_own_claim(other) if writer.is_shared else None:
+                return await _supersede(writer, step, memory, own)
         else:
             apply = _supersede if step.event == "UPDATE" else _precede
             try:
@@ -365,6 +367,8 @@ async def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None
         raise InvalidArgument("a DELETE step names no memory", hint="Set its memory_key")
     text = await writer.find_content(step.memory_key)
     try:
+        if await writer.must_stay(step.memory_key, Origin.USER):
+            return PlanOutcome("NONE", step.memory_key, reason="another member said it")
         await writer.end(step.memory_key, step.reason, successor)
     except NotFound:
         return PlanOutcome("NONE", step.memory_key, reason="not there any more")

@@ -31,6 +31,11 @@ class MemoryInserter:
         self._scope = scope
         self._actor = actor
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the memories are those of a space, in which others write too."""
+        return self._scope.author is not None
+
     async def add(
         self, batch: Sequence[NewMemory], origin: Origin, *, supersedes: str | None = None
     ) -> WriteResult:
@@ -132,6 +137,7 @@ class MemoryInserter:
             "user_id": self._scope.user_id,
             "agent_id": agent_of(self._scope),
             "session_id": self._scope.session_id,
+            "author": self._scope.author,
             "provenance": provenance.model_dump(mode="json", exclude_defaults=True),
             "created_at": self._locks.now,
             "updated_at": self._locks.now,

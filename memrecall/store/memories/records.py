@@ -1,6 +1,6 @@
 """The memories of one scope: adding them, reading them by key, listing them with filters."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -25,6 +25,7 @@ from memrecall.store.database.cursors import (
 )
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
+from memrecall.store.database.memberships import read_by_owner
 from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import (
     STRINGS_PER_CONDITION,
@@ -108,6 +109,8 @@ class Memories:
 
     async def get_many(self, keys: Sequence[str], reads: Reads | None = None) -> list[MemoryRecord]:
         """Return the memories that exist and may be seen, in no particular order."""
+        if self._scope.spaces:
+            return await self._read_by_owner(keys, lambda own, k: own.get_many(k, reads), reads)
         statement = _select_by_key(
             any_agent=self._scope.agent_id is None,
             any_project=self._scope.read_project is None,
@@ -165,7 +168,20 @@ class Memories:
 
     async def get_states(self, keys: Sequence[str]) -> list[MemoryRecord]:
         """Return memories in any state, sensitive ones too: for what is derived from them."""
+        if self._scope.spaces:
+            return await self._read_by_owner(keys, lambda own, k: own.get_states(k))
         return await self._fetch_states(memories.c.memory_key.in_, keys)
+
+    async def _read_by_owner(
+        self,
+        keys: Sequence[str],
+        read: "Callable[[Memories, list[str]], Awaitable[list[MemoryRecord]]]",
+        reads: Reads | None = None,
+    ) -> list[MemoryRecord]:
+        def read_owner(scope: Scope, own_keys: list[str]) -> Awaitable[list[MemoryRecord]]:
+            return read(Memories(self._database, scope, self._limits), own_keys)
+
+        return await read_by_owner(reads or self._database, self._scope, keys, read_owner)
 
     async def citing(self, message_ids: Sequence[str]) -> list[MemoryRecord]:
         """Return the memories that come from any of the messages, in any state."""

@@ -19,7 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import NotFound
-from memrecall.scope import Scope
+from memrecall.scope import Scope, SpaceRole
 from memrecall.store.database.locks import Locks
 from memrecall.store.database.memory_tables import checkpoints, feedback, revisions
 from memrecall.store.database.statements import (
@@ -229,7 +229,7 @@ class MemoryRemover:
         """
         statement = filter_visible(select(memories), self._scope)
         rows = await self._select(statement.where(memories.c.deleted_at.is_(None)), keys)
-        message_ids = await self._sources_of(rows)
+        message_ids = await self._sources_of(rows, own=sources)
         others = await self._digests(rows) if digests and keys is not None else []
         others = [row for row in others if row["deleted_at"] is None]
         visible = await self._messages.hide(message_ids) if sources else []
@@ -255,7 +255,7 @@ class MemoryRemover:
         """
         statement = filter_visible(select(memories), self._scope)
         rows = await self._select(statement, keys)
-        message_ids = await self._sources_of(rows)
+        message_ids = await self._sources_of(rows, own=sources)
         rows += await self._digests(rows)
         return await self._erase(rows, message_ids, message_ids if sources else ())
 
@@ -265,8 +265,7 @@ class MemoryRemover:
         Nothing happens if it was erased before; NotFound if the scope never had it.
         """
         user_id = self._scope.user_id
-        statement = filter_scope(select(messages.c.message_id), messages, self._scope)
-        if not await self._connection.scalar(statement.where(messages.c.message_id == message_id)):
+        if not await self._sources_of([{"source_message_ids": [message_id]}], own=True):
             key = (tombstones.c.user_id == user_id, tombstones.c.kind == "message")
             buried = select(tombstones.c.key).where(*key, tombstones.c.key == message_id)
             if await self._connection.scalar(buried):
@@ -284,11 +283,16 @@ class MemoryRemover:
         derived += await self._digests(rows, derived)
         return await self._erase(derived, [message_id], [message_id])
 
+    def _require_own(self, rows: Sequence[StoredRow]) -> None:
+        for row in rows:
+            self._locks.require_own(self._scope, row["author"])
+
     async def erase_project(self, project: str) -> Removal:
         """Erase a project's messages and memories, its sessions, and the recalls that may quote it.
 
         What is known about the user stays, without the messages that said so.
         """
+        self._scope.require_role(SpaceRole.ADMIN)
         user_id = self._scope.user_id
         said = (messages.c.user_id == user_id, messages.c.project == project)
         found = select(messages.c.message_id, messages.c.session_id).where(*said)
@@ -346,11 +350,13 @@ class MemoryRemover:
         erased = delete(memories).where(of_user, memories.c.memory_key.in_(keys))
         await self._connection.execute(erased)
 
-    async def _sources_of(self, rows: Sequence[StoredRow]) -> list[str]:
-        """Return the messages of the scope that memories come from."""
+    async def _sources_of(self, rows: Sequence[StoredRow], *, own: bool = False) -> list[str]:
+        """Return the messages of the scope that memories come from; `own` checks their author."""
         ids = sorted({name for row in rows for name in row["source_message_ids"]})
-        statement = filter_scope(select(messages.c.message_id), messages, self._scope)
-        found = await select_by_keys(self._connection, statement, [messages.c.message_id], ids)
+        columns = (messages.c.message_id, messages.c.author)
+        statement = filter_scope(select(*columns), messages, self._scope)
+        found = await select_by_keys(self._connection, statement, columns[:1], ids)
+        self._require_own(found if own else ())
         return [row["message_id"] for row in found]
 
     async def _digests(
@@ -387,4 +393,5 @@ class MemoryRemover:
         else:
             wanted = sorted(set(keys))
             rows = await select_by_keys(self._connection, statement, [key], wanted)
+        self._require_own(rows)
         return [dict(row) for row in rows]

@@ -9,7 +9,7 @@ from sqlalchemy import Select, or_, select, update
 from memrecall.errors import Conflict, NotFound
 from memrecall.json_objects import check_metadata
 from memrecall.store.database.locks import agent_of
-from memrecall.store.database.statements import in_project
+from memrecall.store.database.statements import in_project, mentions
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.history import (
     HIDDEN,
@@ -228,19 +228,26 @@ class MemoryWriter(MemoryInserter):
         )
         return await self._connection.scalar(statement)
 
-    async def is_own_words(self, memory_key: str) -> bool:
-        """Return True if a memory says what the user said, not what others claim."""
+    async def must_stay(self, memory_key: str, origin: Origin) -> bool:
+        """Return True if a plan may not replace a memory: others said it, not who speaks now.
+
+        What the user said is replaced by the user only; in a space, by its author only.
+        """
         row = await self._find_any(memory_key)
         if row is None or row["deleted_at"] is not None:
             return False
-        return bool(row["provenance"]["origin"] == Origin.USER)
+        is_user = row["provenance"]["origin"] == Origin.USER
+        is_own = self._locks.is_own(self._scope, row["author"])
+        return not is_own or (is_user and origin is not Origin.USER)
 
     async def find_equal(self, memory: NewMemory) -> dict[str, bool]:
         """Return the valid memories with the same content about the same subject.
 
-        The values say whether they are unconfirmed claims.
+        The values say whether they are unconfirmed claims. In a space, claims of other members are
+        left out, and those of the writer themselves are known: nobody else confirms them.
         """
-        statement = self._select_current(memories.c.memory_key, memories.c.provenance).where(
+        columns = (memories.c.memory_key, memories.c.provenance, memories.c.author)
+        statement = self._select_current(*columns).where(
             memories.c.agent_id == agent_of(self._scope),
             memories.c.content == memory.content,
             memories.c.subject.is_not_distinct_from(memory.subject),
@@ -249,7 +256,20 @@ class MemoryWriter(MemoryInserter):
         if self._scope.project is not None:  # one of another project is not read here
             statement = statement.where(in_project(memories, self._scope.project))
         rows = await self._connection.execute(statement)
-        return {row.memory_key: "conflicts_with" in row.provenance for row in rows}
+        if self._scope.author is None:
+            return {row.memory_key: "conflicts_with" in row.provenance for row in rows}
+        mine = self._scope.author
+        said = (row for row in rows if row.author == mine or "conflicts_with" not in row.provenance)
+        return {row.memory_key: False for row in said}
+
+    async def find_own_claim(self, memory_key: str) -> str | None:
+        """Return what the writer said against a memory of another member before."""
+        statement = self._select_current(memories.c.memory_key, memories.c.provenance)
+        named = mentions(memories.c.provenance, [memory_key])
+        mine = statement.where(memories.c.author == self._scope.author, named)
+        claims = (await self._connection.execute(mine.order_by(memories.c.created_at.desc()))).all()
+        keys = (r.memory_key for r in claims if memory_key in r.provenance["conflicts_with"])
+        return next(keys, None)
 
     def _select_current(self, *columns: Any) -> Select[Any]:
         """Return the query for the memories of the user that hold now."""
@@ -262,6 +282,8 @@ class MemoryWriter(MemoryInserter):
         )
 
     async def _write(self, *changes: PendingChange) -> None:
+        for change in changes:
+            self._locks.require_own(self._scope, change.row["author"])
         await write_changes(self._connection, self._locks, changes, self._actor)
 
     async def _find(self, memory_key: str) -> StoredRow:

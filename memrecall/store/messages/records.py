@@ -293,4 +293,5 @@ def _to_row(key: _Key, entry: ScopedMessage, locks: Locks) -> dict[str, Any]:
         "search_text": make_search_text(message.content),
         "change_no": locks.next_change(scope.user_id),
         "project": scope.project or message.project,
+        "author": scope.author,
     }

@@ -1,7 +1,7 @@
 """Reading one user's messages: by time, around a message, along a branch."""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -36,6 +36,7 @@ from memrecall.store.database.cursors import (
 )
 from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
+from memrecall.store.database.memberships import enter_space, qualify_row, read_by_owner
 from memrecall.store.database.statements import filter_scope, in_project, split
 from memrecall.store.database.tables import messages
 from memrecall.store.memories.filters import Filter, to_condition
@@ -111,6 +112,12 @@ class Timeline:
         self, message_ids: Sequence[str], reads: Reads | None = None
     ) -> list[Message]:
         """Return the messages that exist, in no particular order."""
+        if self._scope.spaces:
+
+            def read(scope: Scope, keys: list[str]) -> Awaitable[list[Message]]:
+                return Timeline(self._database, scope, self._limits).get_many(keys, reads)
+
+            return await read_by_owner(reads or self._database, self._scope, message_ids, read)
         owner = self._owner()
         statement = _select_by_id(tuple(owner))
         reads = reads or self._database
@@ -167,6 +174,12 @@ class Timeline:
 
         The farthest are left out if they take too many bytes.
         """
+        space_id, key = self._scope.split_key(message_id)
+        if space_id is not None:
+            inside, _ = await enter_space(self._database, self._scope, space_id)
+            timeline = Timeline(self._database, inside, self._limits)
+            page = await timeline.neighbors(key, before=before, after=after)
+            return StoredPage(tuple(qualify_row(row, space_id) for row in page.items))
         require_limit("before", before, LARGEST_PAGE, smallest=0)
         require_limit("after", after, LARGEST_PAGE, smallest=0)
 

@@ -1,0 +1,186 @@
+"""Searches over a user's own data and the spaces that a scope covers.
+
+Each owner is ranked alone; the pages are merged by probability.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from itertools import combinations
+
+from memrecall.errors import InvalidArgument
+from memrecall.library.vectors import VectorWriter
+from memrecall.scope import Scope, qualify_key, space_owner
+from memrecall.search import Hit, SearchPage, SearchRequest
+from memrecall.store import Store, UserVersion
+from memrecall.store.database.connections import Reads
+from memrecall.store.database.memberships import qualify_row
+from memrecall.store.memories.history import StoredRow
+from memrecall.types import USER, MemoryRecord
+
+Entered = tuple[tuple[Scope, UserVersion], ...]
+Contradicts = Callable[[StoredRow, StoredRow], bool]
+SearchOwner = Callable[[Scope, UserVersion | None], Awaitable[SearchPage]]
+_MOST_COMPARED = 20  # memories of a page, each with the others
+
+
+async def enter_all(store: Store, scope: Scope) -> Entered:
+    """Enter the spaces that a scope covers, in one trip to the database."""
+
+    async def read(reads: Reads) -> Entered:
+        return tuple([await store.spaces.enter_at(scope, name, reads) for name in scope.spaces])
+
+    return await store.database.read_together(read) if scope.spaces else ()
+
+
+class SpaceSearch(ABC):
+    """The part of a library that reads over the spaces of a scope."""
+
+    store: Store
+    vectors: VectorWriter
+    # A layer above that reads sentences sets it: whether two memories cannot both hold.
+    contradicts: Contradicts | None = None
+
+    @abstractmethod
+    async def search(
+        self, scope: Scope, request: SearchRequest, user: UserVersion | None = None
+    ) -> SearchPage:
+        """Search a scope."""
+
+    async def search_spaces(
+        self,
+        scope: Scope,
+        request: SearchRequest,
+        user: UserVersion | None,
+        entered: Entered | None,
+    ) -> SearchPage:
+        """Search a user's own data and the spaces of a scope."""
+        if request.cursor is not None:
+            raise InvalidArgument("a search over spaces has one page", hint="Raise its limit")
+        entered = entered or await self.enter(scope, request)
+        page = await self.search_owners(
+            scope, user, entered, lambda owner, version: self.search(owner, request, version)
+        )
+        return replace(page, results=page.results[: request.limit])
+
+    async def search_owners(
+        self, scope: Scope, user: UserVersion | None, entered: Entered, search: SearchOwner
+    ) -> SearchPage:
+        """Return one page of a user's own data and of spaces, each searched by a function."""
+        work = [search(scope.own, user), *(search(inside, version) for inside, version in entered)]
+        own, *shared = await asyncio.gather(*work)
+        pages, known_as = [own], {USER}
+        for (inside, version), page in zip(entered, shared, strict=True):
+            names = await self.store.spaces.names(inside.user_id, version)
+            known_as.add(names.get(inside.member or "", USER))
+            pages.append(qualify_page(page, str(inside.space), names))
+        return mark_contradictions(merge_pages(pages), self.contradicts, known_as)
+
+    async def enter(self, scope: Scope, request: SearchRequest) -> Entered:
+        """Enter the spaces of a scope for a search; NotFound for one that it may not read."""
+        for name in scope.spaces:
+            await self.catch_up(space_owner(name), request)
+        return await enter_all(self.store, scope)
+
+    async def catch_up(self, owner: str, request: SearchRequest) -> None:
+        """Wait for the vectors of what was just written here, if a search needs them."""
+        if request.mode != "keyword":
+            await self.vectors.catch_up(owner)
+
+    async def resolve_key(self, scope: Scope, key: str) -> tuple[Scope, str]:
+        """Return the scope that a row is in, and its key there; "space:…/…" names a space."""
+        space_id, plain = scope.split_key(key)
+        if space_id is None:
+            return scope.own, key
+        return await self.store.spaces.enter(scope, space_id), plain
+
+
+def qualify_page(page: SearchPage, space_id: str, names: Mapping[str, str]) -> SearchPage:
+    """Return a page of a space with keys that name the space, and with the names of authors."""
+    qualify = partial(qualify_key, space_id)
+
+    def qualify_hit(hit: Hit) -> Hit:
+        return replace(
+            hit,
+            key=qualify(hit.key),
+            replaces=tuple(map(qualify, hit.replaces)),
+            conflicts_with=tuple(map(qualify, hit.conflicts_with)),
+            sources=tuple(map(qualify, hit.sources)),
+            author=names.get(hit.author or "", hit.author),
+        )
+
+    return replace(
+        page,
+        results=tuple(map(qualify_hit, page.results)),
+        records={qualify(key): qualify_row(row, space_id) for key, row in page.records.items()},
+        outdated=tuple(map(qualify, page.outdated)),
+        withheld_sources=frozenset(map(qualify, page.withheld_sources)),
+    )
+
+
+def merge_pages(pages: Sequence[SearchPage]) -> SearchPage:
+    """Return one page: next is the hit with the best chance, in the order of its own page."""
+    queues = [list(page.results) for page in pages]
+    merged: list[Hit] = []
+    while queues := [queue for queue in queues if queue]:
+        best = max(queues, key=lambda queue: _chance(queue[0]))
+        merged.append(best.pop(0))
+    first = pages[0]
+    notes = [page.explanation for page in reversed(pages) if page.explanation]
+    failures = [page.embedder_failure for page in pages if page.embedder_failure]
+    return replace(
+        first,
+        results=tuple(merged),
+        total_found=sum(page.total_found for page in pages),
+        explanation=notes[0] if notes and not merged else "",
+        embedder_failure=failures[0] if failures else "",
+        withheld=sum(page.withheld for page in pages),
+        withheld_sources=frozenset().union(*(page.withheld_sources for page in pages)),
+        unembedded=sum(page.unembedded for page in pages),
+        searched=sum(page.searched for page in pages),
+        records={key: row for page in pages for key, row in page.records.items()},
+        outdated=tuple(key for page in pages for key in page.outdated),
+        next_cursor=None,
+    )
+
+
+def _chance(hit: Hit) -> tuple[float, float]:
+    return hit.score if hit.probability is None else hit.probability, hit.score
+
+
+def mark_contradictions(
+    page: SearchPage, contradicts: Contradicts | None, known_as: Set[str]
+) -> SearchPage:
+    """Return a page on which memories of different owners that cannot both hold name each other.
+
+    What is known about the user is stored about "user", and in spaces about one of their names.
+    """
+    rows = [page.records.get(hit.key) for hit in page.results if hit.kind == "memory"]
+    memories = [row for row in rows if isinstance(row, MemoryRecord)][:_MOST_COMPARED]
+    if contradicts is None or len({row.user_id for row in memories}) < 2:
+        return page
+    named: dict[str, set[str]] = {}
+    for first, second in combinations(memories, 2):
+        rows_of = [
+            {**row.__dict__, "subject": USER if row.subject in known_as else row.subject}
+            for row in (first, second)
+        ]
+        if first.user_id != second.user_id and contradicts(*rows_of):
+            named.setdefault(first.memory_key, set()).add(second.memory_key)
+            named.setdefault(second.memory_key, set()).add(first.memory_key)
+    hits = (
+        replace(hit, conflicts_with=tuple(sorted({*hit.conflicts_with, *named[hit.key]})))
+        if hit.key in named
+        else hit
+        for hit in page.results
+    )
+    return replace(page, results=tuple(hits))
+
+
+def describe_origin(space_id: str, author: str | None, moment: datetime) -> str:
+    """Return where a row of a space is from, such as "space: team-x, by Ben, 2026-05-02"."""
+    by = f", by {author}" if author else ""
+    return f"space: {space_id}{by}, {moment:%Y-%m-%d}"

@@ -1,0 +1,135 @@
+"""Memberships of spaces, read with the version of a space or under its lock."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.errors import Disabled
+from memrecall.scope import (
+    KEY_PREFIX,
+    TRUSTED,
+    Scope,
+    SpaceRole,
+    qualify_key,
+    space_not_found,
+    space_owner,
+)
+from memrecall.store.database.connections import Reads, fetch_prepared
+from memrecall.store.database.memory_tables import memberships
+from memrecall.store.database.statements import insert_missing
+from memrecall.store.database.tables import agents, meta, users
+from memrecall.types import MemoryRecord, Message
+
+SPACES_FACT = "spaces"
+Row = TypeVar("Row", bound=Message | MemoryRecord)
+
+_OF_MEMBER = (
+    memberships.c.user_id == bindparam("of_owner"),
+    memberships.c.member == bindparam("of_member"),
+)
+_ROLE = select(memberships.c.role).where(*_OF_MEMBER)
+# Every request in a space executes it: one statement for the version and the membership.
+_ENTRY = (
+    select(
+        *(users.c.epoch, users.c.version, users.c.status, users.c.time_zone),
+        memberships.c.role,
+        select(agents.c.status)
+        .where(agents.c.agent_id == bindparam("of_agent"))
+        .scalar_subquery()
+        .label("agent_status"),
+    )
+    .join(memberships, memberships.c.user_id == users.c.user_id)
+    .where(users.c.user_id == bindparam("of_owner"), *_OF_MEMBER)
+)
+
+
+async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope, Any]:
+    """Return the scope of a space for a scope's member, and the stored state of the space.
+
+    NotFound if they are not a member. Agents share a space, so that its scope has none; who wrote
+    a row is its author.
+    """
+    member = scope.member or scope.user_id
+    if scope.space is not None or (scope.member is None and member.startswith(KEY_PREFIX)):
+        raise space_not_found()
+    owner = space_owner(space_id)
+    row = await read_entry(reads, owner, member, scope.agent_id)
+    role = SpaceRole(row.role)
+    inside = replace(scope, user_id=owner, agent_id=None, spaces=(), member=member, role=role)
+    return inside, row
+
+
+async def read_entry(
+    reads: Reads, owner: str, member: str | None, agent_id: str | None = None
+) -> Any:
+    """Return the state of a space and a member's role; NotFound for anyone else."""
+    ids = {"of_owner": owner, "of_member": member, "of_agent": agent_id}
+    rows = await reads.fetch(_ENTRY, ids)
+    if not rows:
+        raise space_not_found()
+    if not rows[0].status or not (rows[0].agent_status or rows[0].agent_status is None):
+        disabled = agent_id if rows[0].status else owner
+        raise Disabled(f"{disabled!r} is disabled", hint="Ask the operator to enable it")
+    return rows[0]
+
+
+async def read_by_owner(
+    reads: Reads,
+    scope: Scope,
+    keys: Sequence[str],
+    read: Callable[[Scope, list[str]], Awaitable[Sequence[Row]]],
+) -> list[Row]:
+    """Return rows by their keys, of the user and of the spaces that the scope covers."""
+    by_space: dict[str | None, list[str]] = {}
+    for key in keys:
+        space_id, plain = scope.split_key(key)
+        by_space.setdefault(space_id, []).append(plain)
+    rows: list[Row] = []
+    for space_id, plain_keys in by_space.items():
+        if space_id is None:
+            rows += await read(scope.own, plain_keys)
+        else:
+            inside, _ = await enter_space(reads, scope, space_id)
+            rows += [qualify_row(row, space_id) for row in await read(inside, plain_keys)]
+    return rows
+
+
+def qualify_row(row: Row, space_id: str) -> Row:
+    """Return a row of a space as it is named outside of the space."""
+    qualify = partial(qualify_key, space_id)
+    names = ("message_id", "parent_message_id", "memory_key", "supersedes", "superseded_by")
+    named = {name: getattr(row, name, None) for name in names}
+    values: dict[str, Any] = {name: qualify(key) for name, key in named.items() if key}
+    if isinstance(row, MemoryRecord):
+        conflicts = tuple(map(qualify, row.provenance.conflicts_with))
+        values["source_message_ids"] = tuple(map(qualify, row.source_message_ids))
+        values["provenance"] = row.provenance.model_copy(update={"conflicts_with": conflicts})
+    return cast(Row, row.model_copy(update=values))
+
+
+async def note_spaces(connection: AsyncConnection) -> None:
+    """Record that the database has spaces: without any, nothing looks for a user's spaces."""
+    if not await connection.scalar(select(meta.c.value).where(meta.c.name == SPACES_FACT)):
+        await insert_missing(connection, meta, [{"name": SPACES_FACT, "value": "yes"}])
+
+
+async def require_member(connection: AsyncConnection, scope: Scope, least: SpaceRole) -> SpaceRole:
+    """Return the role that a scope's member has now, under the lock of the space.
+
+    Forbidden if it is below `least`, or below what it was when the space was entered.
+    """
+    if scope.member == TRUSTED:
+        return SpaceRole.ADMIN
+    ids = {"of_owner": scope.user_id, "of_member": scope.member}
+    rows = await fetch_prepared(connection, _ROLE, ids)
+    if not rows:
+        raise space_not_found()
+    role = SpaceRole(rows[0].role)
+    role.require(least)
+    if scope.role is not None:
+        role.require(scope.role)
+    return role

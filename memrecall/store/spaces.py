@@ -1,0 +1,397 @@
+"""Spaces: data that several users share, their members and roles.
+
+A space is an owner like a user: its rows are stored under `space:` and its id. Members join, leave
+and change roles under the lock of the space, which every write to it takes too.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from sqlalchemy import Table, bindparam, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.errors import Conflict, InvalidArgument, NotFound
+from memrecall.scope import (
+    DEFAULT_NAME,
+    KEY_PREFIX,
+    SPACE_PREFIX,
+    TRUSTED,
+    Scope,
+    SpaceRole,
+    check_user_id,
+    space_not_found,
+    space_of,
+    space_owner,
+)
+from memrecall.store.database.connections import Reads
+from memrecall.store.database.distribution import begin_distributed_changes
+from memrecall.store.database.engine import Database
+from memrecall.store.database.locks import (
+    Locks,
+    ensure_agents,
+    lock_existing_user,
+    lock_users,
+)
+from memrecall.store.database.memberships import SPACES_FACT, enter_space, note_spaces
+from memrecall.store.database.memory_tables import audit_log, memberships, revisions
+from memrecall.store.database.statements import insert_missing, new_epoch
+from memrecall.store.database.tables import memories, messages, meta, users
+from memrecall.store.feed import UserVersion
+from memrecall.store.memories.history import AuditEntry, write_entry
+from memrecall.types import NAME_LENGTH, check_text, format_time
+
+Result = TypeVar("Result")
+
+SPACE = "space"  # the type of the owners of spaces
+_NAMES = select(memberships.c.member, memberships.c.name).where(
+    memberships.c.user_id == bindparam("of_owner")
+)
+_CACHED_SPACES = 256
+_LAST = chr(0x10FFFF)
+# Where rows of a space name a member.
+_NAMING: tuple[tuple[Table, str], ...] = (
+    (messages, "author"),
+    (memories, "author"),
+    (revisions, "actor"),
+    (audit_log, "actor"),
+    (audit_log, "target"),
+    (memberships, "granted_by"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A grant: a user or key, and what they may do in a space."""
+
+    member: str
+    role: SpaceRole
+    name: str | None
+    created_at: datetime
+    granted_by: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the grant, times as text."""
+        kind = "key" if self.member.startswith(KEY_PREFIX) else "user"
+        since = format_time(self.created_at)
+        fields = asdict(self) | {"role": self.role.value, "kind": kind, "since": since}
+        del fields["created_at"]
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A space, and the role that the caller has in it."""
+
+    space_id: str
+    name: str
+    description: str
+    created_at: datetime
+    role: SpaceRole | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the space, times as text."""
+        role = self.role and self.role.value
+        return asdict(self) | {"created_at": format_time(self.created_at), "role": role}
+
+
+class Spaces:
+    """The spaces of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._names: dict[str, tuple[tuple[str, int] | None, Mapping[str, str]]] = {}
+
+    async def create(self, space_id: str, *, name: str, description: str = "", admin: str) -> Space:
+        """Create a space with its first admin; Conflict if the id is taken."""
+        owner, now = space_owner(space_id), datetime.now(UTC)
+        check_member(admin)
+        row = {
+            "user_id": owner,
+            "agent_id": DEFAULT_NAME,
+            "user_name": _check_name("name", name) or space_id,
+            "user_type": SPACE,
+            "profile": {"description": check_text("description", description)},
+            "epoch": new_epoch(),
+            "create_time": now,
+            "update_time": now,
+        }
+        scope = Scope.of_owner(owner)
+
+        async def work(connection: AsyncConnection) -> Space:
+            if self._database.is_distributed:
+                await begin_distributed_changes(connection)
+            await note_spaces(connection)
+            await ensure_agents(connection, [DEFAULT_NAME], now)
+            await insert_missing(connection, users, [row])
+            await lock_users(connection, [owner])
+            stored = (await connection.execute(select(users).where(users.c.user_id == owner))).one()
+            if stored.epoch != row["epoch"]:
+                raise Conflict(f"the space id {space_id!r} is taken", hint="Choose another id")
+            await _insert_member(connection, owner, Member(admin, SpaceRole.ADMIN, None, now, None))
+            await write_entry(connection, scope, AuditEntry("create", admin, admin), now)
+            return _to_space(stored, SpaceRole.ADMIN)
+
+        return await self._database.transact(work)
+
+    async def enter(self, scope: Scope, space_id: str) -> Scope:
+        """Return the scope of a space for a member; NotFound if it is none of their spaces."""
+        return (await self.enter_at(scope, space_id))[0]
+
+    async def enter_at(
+        self, scope: Scope, space_id: str, reads: Reads | None = None
+    ) -> tuple[Scope, UserVersion]:
+        """Return the scope of a space and its version, read by one statement."""
+        inside, row = await enter_space(reads or self._database, scope, space_id)
+        return inside, UserVersion(row.epoch, row.version, row.status, row.time_zone)
+
+    async def get(self, scope: Scope) -> Space:
+        """Return the space of a scope, with the role of its member."""
+        rows = await self._database.fetch(select(users).where(users.c.user_id == scope.user_id))
+        if not rows or scope.space is None:
+            raise space_not_found()
+        return _to_space(rows[0], scope.role)
+
+    async def list_of(self, member: str) -> list[Space]:
+        """Return the spaces of a member by id, with the role in each."""
+        statement = select(users, memberships.c.role).join(
+            memberships, memberships.c.user_id == users.c.user_id
+        )
+        rows = await self._database.fetch(
+            statement.where(memberships.c.member == member).order_by(users.c.user_id)
+        )
+        spaces = [row for row in rows if space_of(row.user_id) is not None]
+        return [_to_space(row, SpaceRole(row.role)) for row in spaces]
+
+    async def list_all(self) -> list[Space]:
+        """Return all spaces by id, for operators."""
+        statement = select(users).where(users.c.user_type == SPACE).order_by(users.c.user_id)
+        rows = await self._database.fetch(statement)
+        return [_to_space(row, None) for row in rows if space_of(row.user_id) is not None]
+
+    async def members(self, scope: Scope) -> list[Member]:
+        """Return all grants of a scope's space, oldest first."""
+        return await _read_members(self._database, scope.user_id)
+
+    async def names(self, owner: str, version: UserVersion | None = None) -> Mapping[str, str]:
+        """Return the names of a space's members by their ids, cached by the space's version."""
+        state = (version.epoch, version.version) if version else None
+        cached = self._names.get(owner)
+        if cached is None or state is None or cached[0] != state:
+            rows = await self._database.fetch(_NAMES, {"of_owner": owner})
+            cached = state, {row.member: row.name or row.member for row in rows}
+            if len(self._names) >= _CACHED_SPACES:
+                self._names.pop(next(iter(self._names)))
+            self._names[owner] = cached
+        return cached[1]
+
+    async def set_member(
+        self, scope: Scope, member: str, role: SpaceRole | str, name: str | None = None
+    ) -> Member:
+        """Add a member, or change their role or name; only admins can."""
+        check_member(member)
+        new = parse_role(role)
+        if name is not None:
+            _check_name("name", name)
+
+        async def work(connection: AsyncConnection, locks: Locks) -> Member:
+            members = {m.member: m for m in await _read_members(connection, scope.user_id)}
+            old = members.get(member)
+            given = name if name is not None or old is None else old.name
+            since = locks.now if old is None else old.created_at
+            is_same = old is not None and old.role is new
+            stored = Member(
+                member, new, given, since, old.granted_by if old and is_same else scope.member
+            )
+            if old is not None and old.role is SpaceRole.ADMIN is not new:
+                _require_other_admin(members, member)
+            await connection.execute(delete(memberships).where(*_of_member(scope, member)))
+            await _insert_member(connection, scope.user_id, stored)
+            if not is_same:
+                action = "join" if old is None else "role"
+                await self._log(connection, scope, action, member, locks.now)
+            return stored
+
+        return await self._change(scope, work, SpaceRole.ADMIN)
+
+    async def remove_member(self, scope: Scope, member: str) -> None:
+        """Remove a member; admins remove anyone, others only themselves: they leave."""
+        is_self = member == scope.member
+
+        async def work(connection: AsyncConnection, locks: Locks) -> None:
+            members = {m.member: m for m in await _read_members(connection, scope.user_id)}
+            if member not in members:
+                raise NotFound(f"{member!r} is not a member of this space", hint="List its members")
+            if members[member].role is SpaceRole.ADMIN:
+                _require_other_admin(members, member)
+            await connection.execute(delete(memberships).where(*_of_member(scope, member)))
+            action = "leave" if is_self else "remove"
+            await self._log(connection, scope, action, member, locks.now)
+
+        await self._change(scope, work, SpaceRole.READER if is_self else SpaceRole.ADMIN)
+
+    async def require_name(self, scope: Scope, name: str) -> None:
+        """Check that an admin may delete the space, which they name to confirm it."""
+
+        async def work(connection: AsyncConnection, locks: Locks) -> None:
+            of_space = users.c.user_id == scope.user_id
+            stored = await connection.scalar(select(users.c.user_name).where(of_space))
+            if name != stored:
+                raise InvalidArgument(
+                    f"{name!r} is not the name of this space", hint="Pass its name to delete it"
+                )
+            await self._log(connection, scope, "delete", None, locks.now)
+
+        await self._change(scope, work, SpaceRole.ADMIN)
+
+    async def log(self, scope: Scope, action: str, target: str) -> None:
+        """Add an entry to the audit log of a space."""
+
+        async def work(connection: AsyncConnection, locks: Locks) -> None:
+            await self._log(connection, scope, action, target, locks.now)
+
+        await self._change(scope, work, SpaceRole.CONTRIBUTOR)
+
+    async def owners_naming(self, user_id: str) -> list[str]:
+        """Return the owner ids of the spaces that a user is a member of or wrote to, sorted."""
+        owners: set[str] = set()
+        known = select(meta.c.value).where(meta.c.name == SPACES_FACT)
+        if space_of(user_id) is not None or not await self._database.fetch(known):
+            return []
+        for table, column in ((memberships, "member"), *_NAMING[:2]):
+            is_space = (table.c.user_id > SPACE_PREFIX, table.c.user_id < SPACE_PREFIX + _LAST)
+            named = select(table.c.user_id).where(*is_space, table.c[column] == user_id).distinct()
+            owners |= {row.user_id for row in await self._database.fetch(named)}
+        return sorted(owners)
+
+    async def find_written(self, owner: str, author: str) -> tuple[list[str], list[str]]:
+        """Return the keys of the memories and of the messages that a member wrote to a space."""
+        keys: list[list[str]] = []
+        for table, key in ((memories, "memory_key"), (messages, "message_id")):
+            of_author = (table.c.user_id == owner, table.c.author == author)
+            rows = await self._database.fetch(select(table.c[key]).where(*of_author))
+            keys.append([row[0] for row in rows])
+        return keys[0], keys[1]
+
+    async def remove_user(self, user_id: str) -> dict[str, bool]:
+        """Take an erased user out of all spaces; return which of them have no members left.
+
+        What they wrote stays, under one new name in each space. A space without an admin gets one:
+        the member of the highest role who joined first.
+        """
+        is_empty: dict[str, bool] = {}
+        for owner in await self.owners_naming(user_id):
+            scope = Scope.of_owner(owner)
+            work = partial(self._remove_user, scope=scope, user_id=user_id)
+            is_empty[owner] = await self._change(scope, work, SpaceRole.ADMIN)
+        return is_empty
+
+    async def _remove_user(
+        self, connection: AsyncConnection, locks: Locks, *, scope: Scope, user_id: str
+    ) -> bool:
+        owner, old, name = scope.user_id, user_id, f"erased-{secrets.token_hex(4)}"
+        members = {m.member: m for m in await _read_members(connection, owner)}
+        if user_id in members:
+            old = members[user_id].name or user_id
+        for table in (messages, memories):
+            said = (table.c.user_id == owner, table.c.author == user_id, table.c.speaker == old)
+            await connection.execute(update(table).where(*said).values(speaker=name))
+        await connection.execute(delete(memberships).where(*_of_member(scope, user_id)))
+        for table, column in _NAMING:
+            of_user = (table.c.user_id == owner, table.c[column] == user_id)
+            await connection.execute(update(table).where(*of_user).values({column: name}))
+        # Indexes in memory have the old name.
+        renamed = update(users).where(users.c.user_id == owner).values(epoch=new_epoch())
+        await connection.execute(renamed)
+        rest = [member for key, member in members.items() if key != user_id]
+        if rest and all(m.role is not SpaceRole.ADMIN for m in rest):
+            roles = list(SpaceRole)
+            heir = max(rest, key=lambda m: (roles.index(m.role), -m.created_at.timestamp()))
+            admin = update(memberships).where(*_of_member(scope, heir.member))
+            await connection.execute(admin.values(role=SpaceRole.ADMIN.value))
+            await self._log(connection, scope, "role", heir.member, locks.now)
+        await self._log(connection, scope, "erase", name, locks.now)
+        return not rest
+
+    async def _change(
+        self,
+        scope: Scope,
+        work: Callable[[AsyncConnection, Locks], Awaitable[Result]],
+        least: SpaceRole,
+    ) -> Result:
+        """Call `work` under the lock of a space; caches by its version end with the change."""
+
+        async def run(connection: AsyncConnection) -> Result:
+            locks = await lock_existing_user(connection, scope, least)
+            result = await work(connection, locks)
+            locks.next_change(scope.user_id)
+            await locks.save(connection)
+            return result
+
+        return await self._database.transact(run)
+
+    @staticmethod
+    async def _log(
+        connection: AsyncConnection, scope: Scope, action: str, target: str | None, now: datetime
+    ) -> None:
+        await write_entry(connection, scope, AuditEntry(action, str(scope.member), target), now)
+
+
+def check_member(member: str) -> str:
+    """Return `member` if it is the id of a user, or `key:` and the id of a key."""
+    check_user_id(member)
+    if member == TRUSTED:
+        raise InvalidArgument(f"member {member!r} is reserved", hint="Pass the id of a user")
+    return member
+
+
+def parse_role(role: SpaceRole | str) -> SpaceRole:
+    """Return a role by its name."""
+    if role not in list(SpaceRole):
+        raise InvalidArgument(f"role {role!r} is not known", hint=f"Use {', '.join(SpaceRole)}")
+    return SpaceRole(role)
+
+
+def _check_name(label: str, name: str) -> str:
+    if len(check_text(label, name)) > NAME_LENGTH:
+        raise InvalidArgument(f"the {label} has {len(name)} characters", hint="Use at most 255")
+    return name.strip()
+
+
+def _require_other_admin(members: Mapping[str, Member], member: str) -> None:
+    others = (m for m in members.values() if m.member != member)
+    if all(other.role is not SpaceRole.ADMIN for other in others):
+        raise Conflict(
+            f"{member!r} is the last admin of this space",
+            hint="Make another member an admin first, or delete the space",
+            reason="last_admin",
+        )
+
+
+def _of_member(scope: Scope, member: str) -> tuple[Any, Any]:
+    return memberships.c.user_id == scope.user_id, memberships.c.member == member
+
+
+async def _insert_member(connection: AsyncConnection, owner: str, member: Member) -> None:
+    row = asdict(member) | {"user_id": owner, "role": member.role.value}
+    await connection.execute(insert(memberships), row)
+
+
+async def _read_members(reads: Database | AsyncConnection, owner: str) -> list[Member]:
+    columns = [memberships.c[name] for name in Member.__slots__]
+    statement = select(*columns).where(memberships.c.user_id == owner)
+    statement = statement.order_by(memberships.c.created_at, memberships.c.member)
+    if isinstance(reads, Database):
+        rows = await reads.fetch(statement)
+    else:
+        rows = (await reads.execute(statement)).all()
+    return [Member(**{**row._asdict(), "role": SpaceRole(row.role)}) for row in rows]
+
+
+def _to_space(row: Any, role: SpaceRole | None) -> Space:
+    description = (row.profile or {}).get("description", "")
+    space_id = str(space_of(row.user_id))
+    return Space(space_id, row.user_name or space_id, description, row.create_time, role)

@@ -1,0 +1,454 @@
+"""Spaces: members read and write them by their roles, and nobody else does."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memrecall.agent.prompt_view import write_block
+from memrecall.errors import (
+    Conflict,
+    Disabled,
+    Forbidden,
+    InvalidArgument,
+    MemrecallError,
+    NotFound,
+)
+from memrecall.memory import AsyncMemory, Library, Memory
+from memrecall.scope import Scope, SpaceRole
+from memrecall.search import SearchRequest
+from memrecall.store import Grant, NewRelation
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+from ..cases import check_each_async
+from ..counting import recorded_statements
+from ..memory.word_extractor import WordExtractor
+
+TEAM = "team-x"
+OWNER = f"space:{TEAM}"
+MEMBERS = {"ann": "admin", "ben": "contributor", "cleo": "reader"}
+
+Call = Callable[[Any], Awaitable[Any]]
+
+
+@pytest.fixture
+async def memory(library: Library) -> AsyncIterator[AsyncMemory]:
+    """A space of three members, each with a role of their own, and a stranger."""
+    async with AsyncMemory(library=library, extractor=WordExtractor()) as everything:
+        ann = everything.bind(user_id="ann")
+        await ann.create_space(TEAM, name="Team X", description="plans")
+        for member, role in MEMBERS.items():
+            await ann.space(TEAM).set_member(member, role, name=member.title())
+        await team(everything, "ann").add("launch: Friday.")
+        await team(everything, "ben").add("office: Rome.")
+        await everything.add("secret: zephyr.", user_id="dora")
+        await library.vectors.settle()
+        yield everything
+
+
+def team(memory: AsyncMemory, user: str) -> Any:
+    return memory.bind(user_id=user).space(TEAM)
+
+
+async def key_by(memory: AsyncMemory, author: str) -> str:
+    """Return the key of the memory that a member wrote."""
+    page = await team(memory, "ann").get_all()
+    return next(str(item["id"]) for item in page["results"] if item["author"] == author)
+
+
+async def refusal(work: Awaitable[object]) -> MemrecallError | None:
+    try:
+        await work
+    except MemrecallError as error:
+        return error
+    return None
+
+
+async def test_a_space_has_members_a_name_and_rows_of_authors(memory: AsyncMemory) -> None:
+    ann = memory.bind(user_id="ann")
+    (space,) = await ann.spaces()
+    assert (space["space_id"], space["name"], space["role"]) == (TEAM, "Team X", "admin")
+    assert (await team(memory, "cleo").space_info())["description"] == "plans"
+    grants = await team(memory, "cleo").grants()
+    assert {grant["member"]: grant["role"] for grant in grants} == MEMBERS
+    assert [grant["granted_by"] for grant in grants] == [None, "ann", "ann"]
+    items = (await team(memory, "cleo").get_all())["results"]
+    assert {(item["author"], item["space"], item["memory"]) for item in items} == {
+        ("Ann", TEAM, "Ann's launch is Friday"),
+        ("Ben", TEAM, "Ben's office is Rome"),
+    }
+    assert (await ann.get_all())["results"] == []
+
+
+READS: list[tuple[str, Call]] = [
+    ("get_all", lambda t: t.get_all()),
+    ("search", lambda t: t.search("when is the launch")),
+    ("recall", lambda t: t.recall("when is the launch?")),
+    ("graph", lambda t: t.graph()),
+    ("members", lambda t: t.members()),
+    ("audit", lambda t: t.audit()),
+]
+WRITES: list[tuple[str, Call]] = [
+    ("add", lambda t: t.add("tea: green.")),
+    ("summarize", lambda t: t.summarize(session_id="default")),
+    ("end_session", lambda t: t.end_session(session_id="default")),
+]
+ADMIN: list[tuple[str, Call]] = [
+    ("set_member", lambda t: t.set_member("dora", "reader")),
+    ("remove_member", lambda t: t.remove_member("ann")),
+    ("merge_entities", lambda t: t.merge_entities("a", "b")),
+    ("delete_all", lambda t: t.delete_all()),
+    ("export", lambda t: anext(t.export())),
+    ("import", lambda t: t.import_([])),
+    ("delete_space", lambda t: t.delete_space(name="Team X")),
+]
+LEAST = {SpaceRole.READER: READS, SpaceRole.CONTRIBUTOR: WRITES, SpaceRole.ADMIN: ADMIN}
+
+
+@pytest.mark.parametrize("user", [*MEMBERS, "dora", "nobody"])
+async def test_each_role_may_do_what_it_may(memory: AsyncMemory, user: str) -> None:
+    role = SpaceRole(MEMBERS[user]) if user in MEMBERS else None
+    expected: dict[str, type[MemrecallError] | None] = {}
+    outcomes: dict[str, Any] = {}
+    for least, calls in LEAST.items():
+        for name, call in calls:
+            if role is not None and role.includes(least) and name != "export":
+                if least is SpaceRole.ADMIN:
+                    continue  # tried last, in the tests of their own
+                expected[name] = None
+            elif role is not None and role.includes(least):
+                expected[name] = None
+            else:
+                expected[name] = NotFound if role is None else Forbidden
+            error = await refusal(call(team(memory, user)))
+            outcomes[name] = error and type(error)
+    assert outcomes == expected
+
+
+async def test_strangers_cannot_tell_a_space_from_none(memory: AsyncMemory) -> None:
+    await team(memory, "ann").remove_member("cleo")
+    for _, call in (*READS, *WRITES, *ADMIN):
+        errors = {
+            str(await refusal(call(memory.bind(user_id=user).space(name))))
+            for user, name in (("dora", TEAM), ("dora", "none"), ("cleo", TEAM), ("key:ann", TEAM))
+        }
+        assert errors == {"there is no such space, or you are not a member of it"}
+
+
+async def test_no_user_id_reaches_a_space(memory: AsyncMemory, library: Library) -> None:
+    async def check(call: Callable[[], Any]) -> None:
+        async def run() -> None:
+            result = call()
+            if hasattr(result, "__await__"):
+                await result
+
+        with pytest.raises(InvalidArgument, match="begins with 'space:'"):
+            await run()
+
+    calls: list[Callable[[], Any]] = [
+        lambda: Scope(OWNER),
+        lambda: Scope(OWNER, member="ann"),
+        lambda: AsyncMemory(user_id=OWNER),
+        lambda: memory.search("launch", user_id=OWNER),
+        lambda: memory.add("tea: green.", user_id=OWNER),
+        lambda: memory.erase(OWNER),
+        lambda: memory.import_([], OWNER),
+        lambda: Grant(frozenset({OWNER})),
+    ]
+    await check_each_async(calls, check, lambda call: str(calls.index(call)))
+    key = await key_by(memory, "Ann")
+    assert await memory.get(key) is None  # an unbound memory does not find it by its key
+    users = [user["user_id"] for user in (await library.store.owners.list_users()).items]
+    assert OWNER not in users
+    assert await library.store.owners.find_users("space") == []
+
+
+async def test_contributors_change_their_own_and_admins_anything(memory: AsyncMemory) -> None:
+    ann, ben = team(memory, "ann"), team(memory, "ben")
+    of_ann, of_ben = await key_by(memory, "Ann"), await key_by(memory, "Ben")
+    source = (await ben.get(of_ann))["source_message_ids"][0]
+    attempts: list[Call] = [
+        lambda t: t.update(of_ann, "launch on Monday"),
+        lambda t: t.delete(of_ann),
+        lambda t: t.merge(of_ben, [of_ann]),
+        lambda t: t.purge(of_ann),
+        lambda t: t.delete(source),
+    ]
+    for attempt in attempts:
+        assert type(await refusal(attempt(ben))) is Forbidden
+    await ben.update(of_ben, "office in Paris")
+    await ann.update(of_ben, "office in Oslo")
+    assert type(await refusal(ben.undo(of_ann))) in (Conflict, Forbidden)
+    await ben.delete(of_ben)
+    await ben.undo(of_ben)
+    assert (await ben.get(of_ben))["memory"] == "office in Oslo"
+    await ann.purge(of_ben, sources=True)
+    assert await ben.get(of_ben) is None
+
+
+async def test_a_role_is_checked_again_in_the_transaction_of_a_write(
+    memory: AsyncMemory, library: Library
+) -> None:
+    store = library.store
+    inside = await store.spaces.enter(Scope("ben"), TEAM)
+    new = NewMemory(content="late")
+    message = NewMessage(content="late", role=Role.USER)
+    writes: list[Callable[[], Awaitable[Any]]] = [
+        lambda: store.memories(inside).add([new], origin=Origin.USER),
+        lambda: store.timeline(inside).add([message]),
+        lambda: store.session_state(inside).save({}),
+        lambda: store.changes(inside).delete([], actor="ben"),
+        lambda: store.graph(inside).add({}, [NewRelation("a", "knows", "b")]),
+    ]
+    await team(memory, "ann").set_member("ben", "reader")
+    for write in writes:
+        assert type(await refusal(write())) is Forbidden
+    await team(memory, "ann").remove_member("ben")
+    for write in writes:
+        assert type(await refusal(write())) is NotFound
+    with pytest.raises(NotFound):
+        await library.search(inside, SearchRequest("launch"))
+    await team(memory, "ann").delete_space(name="Team X")
+    for write in writes:  # and does not create the space again
+        assert type(await refusal(write())) is NotFound
+    assert await store.feed(OWNER).version() is None
+
+
+async def test_the_last_admin_stays_and_a_deletion_names_the_space(memory: AsyncMemory) -> None:
+    ann = team(memory, "ann")
+    for work in (ann.leave(), ann.set_member("ann", "reader"), ann.remove_member("ann")):
+        assert type(await refusal(work)) is Conflict
+    assert type(await refusal(ann.delete_space(name=TEAM))) is InvalidArgument
+    await ann.set_member("ben", "admin")
+    await ann.leave()
+    assert await memory.bind(user_id="ann").spaces() == []
+    actions = [entry["action"] for entry in await team(memory, "ben").audit()]
+    assert actions[:2] == ["leave", "role"]
+    assert actions.count("join") == 2
+    await team(memory, "ben").delete_space(name="Team X")
+    assert type(await refusal(team(memory, "ben").get_all())) is NotFound
+
+
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        (lambda m: m.bind(user_id="dora").create_space(TEAM), Conflict),
+        (lambda m: m.bind(user_id="dora").create_space("a/b"), InvalidArgument),
+        (lambda m: m.bind(user_id="dora").create_space(" "), InvalidArgument),
+        (lambda m: m.bind(user_id="dora").create_space("x" * 60), InvalidArgument),
+        (lambda m: m.create_space("other"), InvalidArgument),
+        (lambda m: team(m, "ann").set_member("eve", "owner"), InvalidArgument),
+        (lambda m: team(m, "ann").set_member("*", "reader"), InvalidArgument),
+        (lambda m: team(m, "ann").set_member(OWNER, "reader"), InvalidArgument),
+        (lambda m: team(m, "ann").remove_member("eve"), NotFound),
+        (lambda m: m.bind(user_id="dora").members(), InvalidArgument),
+    ],
+)
+async def test_bad_input(memory: AsyncMemory, work: Call, error: type[MemrecallError]) -> None:
+    assert type(await refusal(work(memory))) is error
+
+
+def test_a_space_has_no_other_verbs() -> None:
+    with Memory(user_id="ann", db="none.db") as memory:
+        for name in ("reset", "erase", "bind_all", "short_term", "tools"):
+            assert not hasattr(memory.space(TEAM), name)
+
+
+async def test_one_search_covers_own_data_and_spaces(memory: AsyncMemory) -> None:
+    ann = memory.bind(user_id="ann")
+    await ann.add("launch: Sunday. hobby: chess.")
+    both = ann.bind(spaces=(TEAM,))
+    found = (await both.search("when is the launch?"))["results"]
+    by_space = {item.get("space"): item for item in reversed(found) if item["kind"] == "memory"}
+    own, shared = by_space[None], by_space[TEAM]
+    assert own["memory"] == "user's launch is Sunday"
+    assert (shared["memory"], shared["author"]) == ("Ann's launch is Friday", "Ann")
+    assert shared["id"].startswith(f"{OWNER}/")
+    # They contradict each other, and both are shown.
+    assert [conflict["id"] for conflict in own["conflicts_with"]] == [shared["id"]]
+    assert [conflict["memory"] for conflict in shared["conflicts_with"]] == [own["memory"]]
+    chances = [item["probability"] for item in found]
+    assert chances == sorted(chances, reverse=True)
+    assert not any(item.get("space") for item in (await ann.search("launch"))["results"])
+
+
+async def test_ids_of_a_space_are_accepted_by_every_verb(memory: AsyncMemory) -> None:
+    key = await key_by(memory, "Ben")
+    ben = memory.bind(user_id="ben", spaces=(TEAM,))
+    name = f"{OWNER}/{key}"
+    assert (await ben.get(name) or {})["id"] == name
+    assert (await ben.update(name, "office in Paris"))["id"] == name
+    assert {entry["memory_id"] for entry in await ben.history(name)} == {name}
+    assert (await ben.delete(name))["id"] == name
+    assert await ben.get(name) is None
+    await ben.undo(name)
+    cleo = memory.bind(user_id="cleo", spaces=(TEAM,))
+    assert type(await refusal(cleo.update(name, "no"))) is Forbidden
+    assert await memory.bind(user_id="ben").get(name) is None  # a scope without the space
+    assert (await ben.purge(name))["purged"] == 1
+
+
+async def test_recall_says_where_an_item_is_from(memory: AsyncMemory, library: Library) -> None:
+    cleo = memory.bind(user_id="cleo", spaces=(TEAM,))
+    result = await cleo.recall("Where is Ben's office?")
+    item = next(item for item in result.memories if "Rome" in item.content)
+    assert (item.space, item.author) == (TEAM, "Ben")
+    assert f"space: {TEAM}, by Ben, {item.ts:%Y-%m-%d}" in write_block(result)
+    reasons = await cleo.why_seen(result.trace.trace_id)
+    assert {reason["granted_by"] for reason in reasons if reason["space"]} == {"ann"}
+    page = await library.store.traces(Scope("cleo")).page()
+    assert [trace.query for trace in page.items] == ["Where is Ben's office?"]
+    trace = await library.store.traces(Scope("cleo")).get(result.trace.trace_id)
+    assert "Rome" not in str(trace.body)  # it would outlive an erasure in the space
+    await team(memory, "cleo").recall("Where is the office?")
+    page = await library.store.traces(Scope.of_owner(OWNER)).page()
+    assert page.items == ()  # what members ask is theirs alone
+    await team(memory, "ann").remove_member("cleo")
+    assert type(await refusal(cleo.recall("Where is Ben's office?"))) is NotFound
+    assert type(await refusal(cleo.search("office"))) is NotFound
+
+
+async def test_a_scope_without_spaces_costs_no_statement(memory: AsyncMemory) -> None:
+    dora = memory.bind(user_id="dora")
+    await dora.search("secret")
+    with recorded_statements() as statements:
+        await dora.search("secret")
+    assert not any("memberships" in statement for statement in statements)
+
+
+async def test_members_who_contradict_each_other_are_shown_side_by_side(
+    memory: AsyncMemory, library: Library
+) -> None:
+    ann, ben = team(memory, "ann"), team(memory, "ben")
+    say = [{"role": "user", "speaker": "Plan", "content": text} for text in ("day: one.",)]
+    (first,) = (await ann.add(say))["results"]
+    (second,) = (await ben.add([{**say[0], "content": "day: two."}]))["results"]
+    assert second["event"] == "ADD"
+    assert second["conflicts_with"] == [{"id": first["id"]}]
+    (third,) = (await ben.add([{**say[0], "content": "day: three."}]))["results"]
+    assert (third["event"], third["previous_id"]) == ("UPDATE", second["id"])
+    assert (await ben.add([{**say[0], "content": "forget day"}]))["results"] == []
+    item = await ann.get(third["id"])
+    assert item["author"] == "Ben"
+    assert item["conflicts_with"][0]["memory"] == "Plan's day is one"
+    (own,) = (await ann.add([{**say[0], "content": "day: four."}]))["results"]
+    assert own["previous_id"] == first["id"]  # Ann may replace what she said
+
+
+async def test_promotion_copies_a_memory_with_its_message(memory: AsyncMemory) -> None:
+    ben = memory.bind(user_id="ben")
+    (fact,) = (await ben.add("office: Oslo."))["results"]
+    copy = await ben.promote(fact["id"], TEAM)
+    assert copy["is_new"]
+    assert not (await ben.promote(fact["id"], TEAM))["is_new"]
+    assert (await ben.promote(fact["id"], TEAM))["id"] == copy["id"]
+    item = await memory.bind(user_id="cleo", spaces=(TEAM,)).get(copy["id"])
+    assert item is not None
+    assert (item["author"], item["subject"]) == ("Ben", "Ben")
+    assert "office: Oslo." in str(await team(memory, "cleo").get_all(messages=True))
+    key = copy["id"].partition("/")[2]
+    assert type(await refusal(memory.bind(user_id="ann").demote(key, TEAM))) is Forbidden
+    await ben.demote(copy["id"], TEAM)
+    assert await team(memory, "ann").get(key) is None
+    assert "office: Oslo." not in str(await team(memory, "ann").get_all(messages=True))
+    assert (await ben.promote(fact["id"], TEAM))["is_new"]  # and back again
+    assert (await ben.get(fact["id"]) or {})["memory"] == "user's office is Oslo"
+    cleo = memory.bind(user_id="cleo")
+    (own,) = (await cleo.add("pet: cat."))["results"]
+    assert type(await refusal(cleo.promote(own["id"], TEAM))) is Forbidden
+    actions = [entry["action"] for entry in await team(memory, "ann").audit()]
+    assert actions[:2] == ["promote", "demote"]
+
+
+async def test_who_can_see_and_why(memory: AsyncMemory, library: Library) -> None:
+    key = await key_by(memory, "Ann")
+    cleo = memory.bind(user_id="cleo", spaces=(TEAM,))
+    seen = await cleo.who_can_see(f"{OWNER}/{key}")
+    assert seen["owner"] == {"kind": "space", "id": TEAM}
+    assert {member["member"]: member["role"] for member in seen["members"]} == MEMBERS
+    (why,) = await cleo.why_seen(f"{OWNER}/{key}")
+    assert (why["role"], why["granted_by"], why["author"]) == ("reader", "ann", "Ann")
+    (own,) = (await cleo.add("pet: cat."))["results"]
+    granted, _ = await library.store.keys.create(Grant(frozenset({"cleo"})), name="phone")
+    await library.store.keys.create(Grant(frozenset({"dora"})))
+    personal = await cleo.who_can_see(own["id"])
+    assert personal["owner"] == {"kind": "user", "id": "cleo"}
+    assert [key["key_id"] for key in personal["keys"]] == [granted.key_id]
+    assert type(await refusal(memory.bind(user_id="dora").who_can_see(key))) is NotFound
+
+
+async def test_a_key_can_be_a_member(memory: AsyncMemory) -> None:
+    member = "key:0123456789abcdef"
+    await team(memory, "ann").set_member(member, "reader", name="Bot")
+    bot = memory.bind(user_id="dora", member=member)
+    assert (await bot.space(TEAM).search("launch"))["results"]
+    assert type(await refusal(bot.space(TEAM).add("tea: green."))) is Forbidden
+    assert type(await refusal(memory.bind(user_id=member).space(TEAM).get_all())) is NotFound
+
+
+@pytest.mark.parametrize("with_contributions", [False, True])
+async def test_erasing_a_member(
+    memory: AsyncMemory, library: Library, with_contributions: bool
+) -> None:
+    await team(memory, "ann").set_member("cleo", "contributor")
+    await memory.erase("ann", with_contributions=with_contributions)
+    grants = {grant["member"]: grant["role"] for grant in await team(memory, "ben").grants()}
+    assert grants == {"ben": "admin", "cleo": "contributor"}  # Ben joined first
+    items = (await team(memory, "ben").get_all())["results"]
+    messages = (await team(memory, "ben").get_all(messages=True))["results"]
+    authors = {item["author"] for item in (*items, *messages)} - {"Ben"}
+    assert len(authors) == (0 if with_contributions else 1)
+    assert all(author.startswith("erased-") for author in authors)
+    rows = (items, messages, await team(memory, "ben").audit(), await team(memory, "ben").grants())
+    assert "'ann'" not in str(rows)
+    await memory.erase("ben")
+    await memory.erase("cleo")
+    assert await library.store.feed(OWNER).version() is None  # the last member is gone
+
+
+async def test_export_backs_a_space_up(memory: AsyncMemory, library: Library) -> None:
+    lines = [line async for line in team(memory, "ann").export()]
+    await team(memory, "ann").delete_space(name="Team X")
+    ann = memory.bind(user_id="ann")
+    await ann.create_space(TEAM)
+    await ann.space(TEAM).import_(lines)
+    assert {grant["member"] for grant in await ann.space(TEAM).grants()} == set(MEMBERS)
+    assert await key_by(memory, "Ben")
+    await memory.import_(lines, "dora")  # no membership comes with it
+    assert await memory.bind(user_id="dora").spaces() == []
+
+
+async def test_disabled_spaces_and_agents(memory: AsyncMemory, library: Library) -> None:
+    space = memory.bind(user_id="ann", agent_id="helper")
+    await space.add("tea: green.")
+    owners = library.store.owners
+    await owners.set_agent_enabled("helper", False)
+    assert type(await refusal(space.space(TEAM).get_all())) is Disabled
+    assert await team(memory, "ann").get_all()
+    await owners.set_user_enabled(OWNER, False)
+    assert type(await refusal(team(memory, "ann").get_all())) is Disabled
+
+
+def test_the_synchronous_memory_has_the_same_calls(tmp_path: Any) -> None:
+    with Memory(user_id="ann", db=str(tmp_path / "m.db")) as memory:
+        memory.create_space(TEAM, name="Team X")
+        space = memory.space(TEAM)
+        space.set_member("ben", "reader", name="Ben")
+        space.add("The launch is on Friday.", infer=False)
+        both = memory.bind(spaces=(TEAM,))
+        (item, *_) = both.search("launch")["results"]
+        assert item["space"] == TEAM
+        assert both.who_can_see(item["id"])["owner"]["id"] == TEAM
+        assert len(memory.spaces()) == 1
+        assert len(list(space.export())) > 3
+
+
+def test_scopes_of_spaces() -> None:
+    inside = Scope(OWNER, member="ann", role=SpaceRole.READER)
+    assert (inside.space, inside.author, inside.personal()) == (TEAM, "ann", Scope("ann"))
+    assert Scope.of_owner(OWNER).author is None
+    assert replace(inside, member="key:1").personal() is None
+    scope = Scope("ann", spaces=(TEAM,))
+    assert scope.split_key(f"{OWNER}/a/b") == (TEAM, "a/b")
+    assert scope.split_key("space:other/a") == (None, "space:other/a")
