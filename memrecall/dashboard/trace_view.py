@@ -14,11 +14,13 @@ from memrecall.dashboard.page import WORDS, Page
 from memrecall.dashboard.widgets import (
     card,
     dim_label,
+    draw_button,
     format_duration,
     row,
     show_empty,
     show_fact,
 )
+from memrecall.scope import SPACE_PREFIX
 from memrecall.text_length import truncate_text
 
 _MAX_CHARS = 6_000
@@ -47,10 +49,17 @@ def _indent_json(text: str) -> str:
 
 
 def key_link(page: Page, key: str, kind: str | None) -> str:
-    """Return the address of a memory or a message."""
-    if kind == "message" or (kind is None and not key.startswith("mem_")):
-        return page.user_link("/explorer", around=key)
-    return page.user_link("/explorer/memory", key=key)
+    """Return the address of a memory or a message, also of a space's."""
+    space, plain = split_space_key(key)
+    if kind == "message" or (kind is None and not plain.startswith("mem_")):
+        return page.user_link("/explorer", space=space, around=plain)
+    return page.user_link("/explorer/memory", space=space, key=plain)
+
+
+def split_space_key(key: str) -> tuple[str | None, str]:
+    """Return the space that a key outside of it names, if any, and the key in the space."""
+    space, slash, plain = key.removeprefix(SPACE_PREFIX).partition("/")
+    return (space, plain) if slash and key.startswith(SPACE_PREFIX) else (None, key)
 
 
 def draw_trace(page: Page, events: list[TraceEvent]) -> None:
@@ -194,12 +203,12 @@ def draw_handoff(page: Page, result: RecallResult) -> None:
             if text:
                 ui.label(truncate_text(text, _MAX_CHARS)).classes(f"mr-text {style}")
         for item in view.evidence:
-            _draw_item(page, item)
+            _draw_item(page, item, is_explained=item.kind != "knowledge")
         if not view.evidence:
             show_empty(page.text("no_evidence"))
 
 
-def _draw_item(page: Page, item: ItemView) -> None:
+def _draw_item(page: Page, item: ItemView, *, is_explained: bool = False) -> None:
     with ui.element("div").classes("mr-evidence"):
         for message in item.before:
             _draw_neighbor(page, message)
@@ -209,8 +218,29 @@ def _draw_item(page: Page, item: ItemView) -> None:
         if item.score is not None:
             facts.append(page.text("relevance", score=f"{item.score:.2f}"))
         dim_label(" · ".join(filter(None, (*facts, *item.notes))))
+        if is_explained or item.key.startswith(SPACE_PREFIX):
+            _draw_why_seen(page, item.key)
         for message in item.after:
             _draw_neighbor(page, message)
+
+
+def _draw_why_seen(page: Page, key: str) -> None:
+    """Draw a button that says by which membership the user can read an item."""
+
+    async def explain() -> None:
+        await page.scope()  # the key may have been revoked since
+        space, _ = split_space_key(key)
+        memory = await page.memory()
+        (why,) = await memory.bind(spaces=[space] if space else []).why_seen(key)
+        names = {name: why.get(name) or "" for name in ("space", "member", "since", "granted_by")}
+        role = page.term("space_role", why.get("role") or "")
+        name = ("why_granted" if names["granted_by"] else "why_founder") if space else "why_own"
+        button.set_visibility(False)
+        answer.set_text(page.text(name, **names | {"role": role, "since": names["since"][:10]}))
+
+    with row():
+        button = draw_button(page, "why_seen", explain, "help_outline", "flat dense size=sm")
+        answer = dim_label("").props("role=status")
 
 
 def _draw_neighbor(page: Page, item: ItemView) -> None:

@@ -77,11 +77,11 @@ def draw_button(
     return ui.button(page.text(name), icon=icon or None, on_click=action).props(look)
 
 
-def icon_button(page: Page, name: str, icon: str, action: Callable[[], Any]) -> None:
+def icon_button(page: Page, name: str, icon: str, action: Callable[[], Any], **values: str) -> None:
     """Draw a small button with an icon only, and its name for screen readers and on hover."""
     button = ui.button(icon=icon, on_click=action).props("flat dense round size=sm")
-    button.props["aria-label"] = page.text(name)
-    button.tooltip(page.text(name))
+    button.props["aria-label"] = page.text(name, **values)
+    button.tooltip(page.text(name, **values))
 
 
 def button_link(text: str, target: str, icon: str = "") -> None:
