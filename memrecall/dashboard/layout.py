@@ -75,7 +75,7 @@ def register_page(path: str, title: str, *, with_frame: bool = True) -> Callable
             # Inside the page's main landmark, which the library draws.
             with ui.element("div").classes("mr-main") as content:
                 ui.skip_link(page.text("skip"), target=content)
-                if page.user and not await _find_user(page):
+                if (page.user or page.space) and not await _find_user(page):
                     return None
             return await _fill(build, page, content)
 
@@ -102,16 +102,13 @@ async def _find_user(page: Page) -> bool:
     try:
         await page.scope()
         await page.log_read()
-    except NotFound as error:
-        if page.space:
+    except (MemrecallError, RequestError) as error:
+        if page.space or not isinstance(error, NotFound):
             _show_error(page, error)
             return False
         ui.context.client.status_code = HTTPStatus.NOT_FOUND
         show_title(page.text("unknown_user", user=page.user[:_MAX_NAME]))
         await _draw_similar_users(page)
-        return False
-    except (MemrecallError, RequestError) as error:
-        _show_error(page, error)
         return False
     return True
 

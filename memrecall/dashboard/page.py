@@ -13,15 +13,8 @@ from starlette.requests import Request
 from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
 from memrecall.errors import NotFound
 from memrecall.memory import AsyncMemory, Library
-from memrecall.scope import (
-    KEY_PREFIX,
-    Permission,
-    Scope,
-    SpaceRole,
-    space_not_found,
-    space_owner,
-)
-from memrecall.server.auth import LOCAL, Principal
+from memrecall.scope import KEY_PREFIX, Permission, Scope, SpaceRole, space_not_found, space_owner
+from memrecall.server.auth import Principal
 from memrecall.server.http.context import RequestContext, Service
 from memrecall.text.language import read_phrases
 from memrecall.types import Language
@@ -131,44 +124,42 @@ class Page:
     async def scope(self, session_id: str | None = None) -> Scope:
         """Return the scope of the user or space in the address; NotFound if it is not allowed."""
         if self.space:
-            return replace(await self._enter_space(), session_id=session_id)
+            return await self._enter_space()
         context = await self.request_context()
         scope = await context.readable_scope(self.user, self.query.get("project") or None)
         return replace(scope, session_id=session_id)
 
     async def member_scopes(self) -> list[Scope]:
         """Return the scopes that may enter spaces: of the user in the address, and of the key."""
-        context = await self.request_context()
-        principal = context.principal
-        scopes = [await context.readable_scope(self.user)] if self.user else []
-        if principal.key_id != LOCAL:
-            key = f"{KEY_PREFIX}{principal.key_id}"
-            scopes.append(Scope(key, principal.agent_id, None, principal.permissions, member=key))
-        return scopes
+        principal = await self.principal()
+        key = f"{KEY_PREFIX}{principal.key_id}"
+        scopes = [Scope(key, principal.agent_id, None, principal.permissions, member=key)]
+        if not self.user or self.user.startswith(KEY_PREFIX):  # no key enters as another one
+            return scopes
+        return [principal.scope(self.user), *scopes]
 
     async def sees_all_spaces(self) -> bool:
         """Return True without a user in the address, if the key is an operator's for all users."""
-        principal = await self.principal()
-        is_operator = Permission.OPERATOR in principal.permissions
-        return is_operator and principal.users is None and not self.user
+        key = await self.principal()
+        return not self.user and key.users is None and Permission.OPERATOR in key.permissions
 
     async def _enter_space(self) -> Scope:
+        store = self.library.store
         for scope in await self.member_scopes():
+            await store.read_version(scope)  # raises if the user or agent is disabled
             with suppress(NotFound):
-                return await self.library.store.spaces.enter(scope, self.space)
+                return await store.spaces.enter(scope, self.space)
         # Operators see members and changes of any space, but its rows only on behalf of a member.
         if self.path == SPACE and await self.sees_all_spaces():
-            return replace(Scope.of_owner(space_owner(self.space)), role=SpaceRole.READER)
+            # As nobody, whose changes the store refuses.
+            return Scope(space_owner(self.space), member="", role=SpaceRole.READER)
         raise space_not_found()
 
     async def log_read(self) -> None:
         """Write to the audit log of the user or space that a key for all users reads this page."""
         principal = await self.principal()
         if principal.reads is not None:
-            if self.space:
-                principal.reads.users.add(space_owner(self.space))
-            else:
-                principal.scope(self.user)
+            principal.reads.users.add((await self.scope()).user_id)
             await principal.reads.log(self.library.store, principal.actor, f"page {self.path}")
 
     async def memory(self) -> AsyncMemory:
@@ -176,17 +167,15 @@ class Page:
         scope = await self.scope()
         if not self.space:
             return (await self.request_context()).memory(self.user)
-        # Changes are the member's, also in the log: other members do not know their keys.
-        member, permissions = scope.member, scope.permissions
-        bound = self.service.memory.bind(user_id=member, member=member, permissions=permissions)
+        # Without an actor, changes are the member's: other members do not know their keys.
+        member, granted = scope.member, scope.permissions
+        bound = self.service.memory.bind(user_id=member, member=member, permissions=granted)
         return await bound.enter(self.space)
 
     async def writable_memory(self) -> AsyncMemory:
         """Return the memory for a change; raise if the key may not make it."""
-        await self.writable_scope()
-        if self.space:
-            return await self.memory()
-        return await (await self.request_context()).writable_memory(self.user)
+        (await self.principal()).require_write()
+        return await self.memory()
 
     async def writable_scope(self, session_id: str | None = None) -> Scope:
         """Return the scope for a change; raise PERMISSION_DENIED if the key is read-only."""

@@ -20,7 +20,7 @@ from memrecall.dashboard.widgets import (
     show_empty,
     show_fact,
 )
-from memrecall.scope import SPACE_PREFIX
+from memrecall.scope import space_of
 from memrecall.text_length import truncate_text
 
 _MAX_CHARS = 6_000
@@ -50,16 +50,10 @@ def _indent_json(text: str) -> str:
 
 def key_link(page: Page, key: str, kind: str | None) -> str:
     """Return the address of a memory or a message, also of a space's."""
-    space, plain = split_space_key(key)
+    space, _, plain = (space_of(key) or f"/{key}").partition("/")
     if kind == "message" or (kind is None and not plain.startswith("mem_")):
         return page.user_link("/explorer", space=space, around=plain)
     return page.user_link("/explorer/memory", space=space, key=plain)
-
-
-def split_space_key(key: str) -> tuple[str | None, str]:
-    """Return the space that a key outside of it names, if any, and the key in the space."""
-    space, slash, plain = key.removeprefix(SPACE_PREFIX).partition("/")
-    return (space, plain) if slash and key.startswith(SPACE_PREFIX) else (None, key)
 
 
 def draw_trace(page: Page, events: list[TraceEvent]) -> None:
@@ -218,7 +212,7 @@ def _draw_item(page: Page, item: ItemView, *, is_explained: bool = False) -> Non
         if item.score is not None:
             facts.append(page.text("relevance", score=f"{item.score:.2f}"))
         dim_label(" · ".join(filter(None, (*facts, *item.notes))))
-        if is_explained or item.key.startswith(SPACE_PREFIX):
+        if is_explained or space_of(item.key):
             _draw_why_seen(page, item.key)
         for message in item.after:
             _draw_neighbor(page, message)
@@ -228,15 +222,13 @@ def _draw_why_seen(page: Page, key: str) -> None:
     """Draw a button that says by which membership the user can read an item."""
 
     async def explain() -> None:
-        await page.scope()  # the key may have been revoked since
-        space, _ = split_space_key(key)
-        memory = await page.memory()
-        (why,) = await memory.bind(spaces=[space] if space else []).why_seen(key)
-        names = {name: why.get(name) or "" for name in ("space", "member", "since", "granted_by")}
-        role = page.term("space_role", why.get("role") or "")
-        name = ("why_granted" if names["granted_by"] else "why_founder") if space else "why_own"
+        space = (space_of(key) or "").partition("/")[0]
+        memory = (await page.memory()).bind(spaces=[space] if space else [])
+        (why,) = await memory.why_seen(key)
+        why["role"] = page.term("space_role", why.get("role", ""))
+        name = "why_granted" if why.get("granted_by") else "why_founder"
+        answer.set_text(page.text(name if space else "why_own", **why))
         button.set_visibility(False)
-        answer.set_text(page.text(name, **names | {"role": role, "since": names["since"][:10]}))
 
     with row():
         button = draw_button(page, "why_seen", explain, "help_outline", "flat dense size=sm")

@@ -105,7 +105,10 @@ async def _add_space(library: Library) -> None:
         await ann.create_space(TEAM, name="Team X", description="Plans of the team.")
         for member, role in MEMBERS.items():
             await ann.space(TEAM).set_member(member, role, name=member.title())
-        for member, text in (("ann", "The office is in Rome."), ("ben", "The launch is on Friday.")):
+        for member, text in (
+            ("ann", "The office is in Rome."),
+            ("ben", "The launch is on Friday."),
+        ):
             message = [{"role": "user", "content": text}]
             await memory.bind(user_id=member).space(TEAM).add(message, infer=False)
     scope = Scope("ann", spaces=(TEAM,))
