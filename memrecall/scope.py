@@ -41,6 +41,7 @@ class SpaceRole(StrEnum):
                 f"this needs the role {least.value!r} in the space, and yours is {self.value!r}",
                 hint="Ask an admin of the space",
                 role=self.value,
+                reason="role",
             )
 
 

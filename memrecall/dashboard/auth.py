@@ -17,14 +17,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from memrecall.server.auth import (
-    SAME_SITE,
-    Address,
-    Authenticator,
-    Headers,
-    Principal,
-    SignInCode,
-)
+from memrecall.server.auth import SAME_SITE, Address, Authenticator, Headers, Principal, SignInCode
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.types import Language
 

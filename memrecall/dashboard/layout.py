@@ -12,7 +12,7 @@ from fastapi.responses import RedirectResponse
 from nicegui import background_tasks, ui
 
 from memrecall.dashboard.auth import MISSING, PREFERENCES, SEE_OTHER, SIGN_IN, SIGN_OUT, local_path
-from memrecall.dashboard.page import Page, Redirect
+from memrecall.dashboard.page import SPACE, SPACE_PAGES, Page, Redirect
 from memrecall.dashboard.widgets import (
     button_link,
     card,
@@ -34,6 +34,7 @@ NAVIGATION = (
     ("explorer", "/explorer", "forum"),
     ("knowledge", "/knowledge", "menu_book"),
     ("recalls", "/recalls", "manage_search"),
+    ("spaces", "/spaces", "groups"),
     ("evaluations", "/evaluations", "fact_check"),
     ("try_it", "/try", "chat"),
 )
@@ -74,7 +75,7 @@ def register_page(path: str, title: str, *, with_frame: bool = True) -> Callable
             # Inside the page's main landmark, which the library draws.
             with ui.element("div").classes("mr-main") as content:
                 ui.skip_link(page.text("skip"), target=content)
-                if page.user and not await _find_user(page):
+                if (page.user or page.space) and not await _find_user(page):
                     return None
             return await _fill(build, page, content)
 
@@ -101,13 +102,13 @@ async def _find_user(page: Page) -> bool:
     try:
         await page.scope()
         await page.log_read()
-    except NotFound:
+    except (MemrecallError, RequestError) as error:
+        if page.space or not isinstance(error, NotFound):
+            _show_error(page, error)
+            return False
         ui.context.client.status_code = HTTPStatus.NOT_FOUND
         show_title(page.text("unknown_user", user=page.user[:_MAX_NAME]))
         await _draw_similar_users(page)
-        return False
-    except (MemrecallError, RequestError) as error:
-        _show_error(page, error)
         return False
     return True
 
@@ -259,11 +260,15 @@ def _draw_identity(page: Page, principal: Principal) -> None:
 async def draw_explorer_head(page: Page) -> bool:
     """Draw the title, user selection and tabs of the explorer; return True with a user."""
     show_title(page.text("explorer"))
-    if not await select_user(page):
+    if page.space:
+        ui.link(page.text("in_space", space=page.space), page.user_link(SPACE))
+    elif not await select_user(page):
         return False
     with ui.element("nav").classes("mr-tabs") as tabs:
         tabs.props["aria-label"] = page.text("explorer")
         for name, path in EXPLORER_TABS:
+            if page.space and path not in SPACE_PAGES:
+                continue
             tab = ui.link(page.text(name), page.user_link(path))
             if path == page.path:
                 tab.props("aria-current=page")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
+from memrecall.errors import NotFound
 from memrecall.memory import AsyncMemory, Library
-from memrecall.scope import Permission, Scope
+from memrecall.scope import KEY_PREFIX, Permission, Scope, SpaceRole, space_not_found, space_owner
 from memrecall.server.auth import Principal
 from memrecall.server.http.context import RequestContext, Service
 from memrecall.text.language import read_phrases
@@ -19,6 +21,9 @@ from memrecall.types import Language
 
 ROWS_PER_PAGE = 25  # of all lists
 _MAX_USERS = 200
+SPACE = "/spaces/space"
+# The pages that show a space if the address names one; all others show the user's own data.
+SPACE_PAGES = frozenset({SPACE, "/explorer", "/explorer/memories", "/explorer/memory"})
 _FOLDER = Path(__file__).parent
 
 
@@ -74,6 +79,11 @@ class Page:
         return self.query.get("user", "").strip()
 
     @property
+    def space(self) -> str:
+        """The space in the address, on pages that show one; else empty."""
+        return self.query.get("space", "") if self.path in SPACE_PAGES else ""
+
+    @property
     def url(self) -> str:
         """The address of this page."""
         return self.link(self.path, **self.query)
@@ -99,8 +109,9 @@ class Page:
         return f"{path}?{urlencode(values)}" if values else path
 
     def user_link(self, path: str, /, **query: Any) -> str:
-        """Return an address of the dashboard for the user of this page."""
-        return self.link(path, user=self.user, **query)
+        """Return an address of the dashboard for the user, and the space, of this page."""
+        space = self.space if path in SPACE_PAGES else None
+        return self.link(path, **{"user": self.user, "space": space, **query})
 
     def link_here(self, **changes: Any) -> str:
         """Return the address of this page with other query values; None removes one."""
@@ -111,22 +122,60 @@ class Page:
         return await self.browser.authenticate()
 
     async def scope(self, session_id: str | None = None) -> Scope:
-        """Return the scope of the user in the address; raise NotFound if it is not allowed."""
+        """Return the scope of the user or space in the address; NotFound if it is not allowed."""
+        if self.space:
+            return await self._enter_space()
         context = await self.request_context()
         scope = await context.readable_scope(self.user, self.query.get("project") or None)
         return replace(scope, session_id=session_id)
 
+    async def member_scopes(self) -> list[Scope]:
+        """Return the scopes that may enter spaces: of the user in the address, and of the key."""
+        principal = await self.principal()
+        key = f"{KEY_PREFIX}{principal.key_id}"
+        scopes = [Scope(key, principal.agent_id, None, principal.permissions, member=key)]
+        if not self.user or self.user.startswith(KEY_PREFIX):  # no key enters as another one
+            return scopes
+        return [principal.scope(self.user), *scopes]
+
+    async def sees_all_spaces(self) -> bool:
+        """Return True without a user in the address, if the key is an operator's for all users."""
+        key = await self.principal()
+        return not self.user and key.users is None and Permission.OPERATOR in key.permissions
+
+    async def _enter_space(self) -> Scope:
+        store = self.library.store
+        for scope in await self.member_scopes():
+            await store.read_version(scope)  # raises if the user or agent is disabled
+            with suppress(NotFound):
+                return await store.spaces.enter(scope, self.space)
+        # Operators see members and changes of any space, but its rows only on behalf of a member.
+        if self.path == SPACE and await self.sees_all_spaces():
+            # As nobody, whose changes the store refuses.
+            return Scope(space_owner(self.space), member="", role=SpaceRole.READER)
+        raise space_not_found()
+
     async def log_read(self) -> None:
-        """Write to the user's audit log that a key for several users reads this page."""
+        """Write to the audit log of the user or space that a key for all users reads this page."""
         principal = await self.principal()
         if principal.reads is not None:
-            principal.scope(self.user)
+            principal.reads.users.add((await self.scope()).user_id)
             await principal.reads.log(self.library.store, principal.actor, f"page {self.path}")
 
+    async def memory(self) -> AsyncMemory:
+        """Return the memory of the user or space in the address; NotFound if it is not allowed."""
+        scope = await self.scope()
+        if not self.space:
+            return (await self.request_context()).memory(self.user)
+        # Without an actor, changes are the member's: other members do not know their keys.
+        member, granted = scope.member, scope.permissions
+        bound = self.service.memory.bind(user_id=member, member=member, permissions=granted)
+        return await bound.enter(self.space)
+
     async def writable_memory(self) -> AsyncMemory:
-        """Return the memory of the user for a change; raise if the key may not make it."""
-        await self.writable_scope()
-        return await (await self.request_context()).writable_memory(self.user)
+        """Return the memory for a change; raise if the key may not make it."""
+        (await self.principal()).require_write()
+        return await self.memory()
 
     async def writable_scope(self, session_id: str | None = None) -> Scope:
         """Return the scope for a change; raise PERMISSION_DENIED if the key is read-only."""

@@ -7,13 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.widgets import (
-    TermField,
-    confirm,
-    draw_button,
-    open_dialog,
-    row,
-)
+from memrecall.dashboard.widgets import TermField, confirm, draw_button, open_dialog, row
 from memrecall.errors import NotFound
 from memrecall.types import MemoryRecord
 

@@ -14,11 +14,13 @@ from memrecall.dashboard.page import WORDS, Page
 from memrecall.dashboard.widgets import (
     card,
     dim_label,
+    draw_button,
     format_duration,
     row,
     show_empty,
     show_fact,
 )
+from memrecall.scope import space_of
 from memrecall.text_length import truncate_text
 
 _MAX_CHARS = 6_000
@@ -47,10 +49,11 @@ def _indent_json(text: str) -> str:
 
 
 def key_link(page: Page, key: str, kind: str | None) -> str:
-    """Return the address of a memory or a message."""
-    if kind == "message" or (kind is None and not key.startswith("mem_")):
-        return page.user_link("/explorer", around=key)
-    return page.user_link("/explorer/memory", key=key)
+    """Return the address of a memory or a message, also of a space's."""
+    space, _, plain = (space_of(key) or f"/{key}").partition("/")
+    if kind == "message" or (kind is None and not plain.startswith("mem_")):
+        return page.user_link("/explorer", space=space, around=plain)
+    return page.user_link("/explorer/memory", space=space, key=plain)
 
 
 def draw_trace(page: Page, events: list[TraceEvent]) -> None:
@@ -194,12 +197,12 @@ def draw_handoff(page: Page, result: RecallResult) -> None:
             if text:
                 ui.label(truncate_text(text, _MAX_CHARS)).classes(f"mr-text {style}")
         for item in view.evidence:
-            _draw_item(page, item)
+            _draw_item(page, item, is_explained=item.kind != "knowledge")
         if not view.evidence:
             show_empty(page.text("no_evidence"))
 
 
-def _draw_item(page: Page, item: ItemView) -> None:
+def _draw_item(page: Page, item: ItemView, *, is_explained: bool = False) -> None:
     with ui.element("div").classes("mr-evidence"):
         for message in item.before:
             _draw_neighbor(page, message)
@@ -209,8 +212,27 @@ def _draw_item(page: Page, item: ItemView) -> None:
         if item.score is not None:
             facts.append(page.text("relevance", score=f"{item.score:.2f}"))
         dim_label(" · ".join(filter(None, (*facts, *item.notes))))
+        if is_explained or space_of(item.key):
+            _draw_why_seen(page, item.key)
         for message in item.after:
             _draw_neighbor(page, message)
+
+
+def _draw_why_seen(page: Page, key: str) -> None:
+    """Draw a button that says by which membership the user can read an item."""
+
+    async def explain() -> None:
+        space = (space_of(key) or "").partition("/")[0]
+        memory = (await page.memory()).bind(spaces=[space] if space else [])
+        (why,) = await memory.why_seen(key)
+        why["role"] = page.term("space_role", why.get("role", ""))
+        name = "why_granted" if why.get("granted_by") else "why_founder"
+        answer.set_text(page.text(name if space else "why_own", **why))
+        button.set_visibility(False)
+
+    with row():
+        button = draw_button(page, "why_seen", explain, "help_outline", "flat dense size=sm")
+        answer = dim_label("").props("role=status")
 
 
 def _draw_neighbor(page: Page, item: ItemView) -> None:

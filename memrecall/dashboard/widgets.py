@@ -77,11 +77,11 @@ def draw_button(
     return ui.button(page.text(name), icon=icon or None, on_click=action).props(look)
 
 
-def icon_button(page: Page, name: str, icon: str, action: Callable[[], Any]) -> None:
+def icon_button(page: Page, name: str, icon: str, action: Callable[[], Any], **values: str) -> None:
     """Draw a small button with an icon only, and its name for screen readers and on hover."""
     button = ui.button(icon=icon, on_click=action).props("flat dense round size=sm")
-    button.props["aria-label"] = page.text(name)
-    button.tooltip(page.text(name))
+    button.props["aria-label"] = page.text(name, **values)
+    button.tooltip(page.text(name, **values))
 
 
 def button_link(text: str, target: str, icon: str = "") -> None:
@@ -287,10 +287,7 @@ def draw_user_field(page: Page, users: list[str], hint: str) -> None:
         field.set_autocomplete((await page.find_users(field.value or ""))[:MAX_SUGGESTIONS])
 
     field = ui.input(
-        page.text("user"),
-        value=page.user,
-        autocomplete=users[:MAX_SUGGESTIONS],
-        on_change=suggest,
+        page.text("user"), value=page.user, autocomplete=users[:MAX_SUGGESTIONS], on_change=suggest
     )
     field.props("name=user dense outlined").props["placeholder"] = hint
 
@@ -344,12 +341,7 @@ def xy_chart(
                 "bottom": 32 if x_axis.get("name") else 8,
                 "containLabel": True,
             },
-            "legend": {
-                "show": has_legend,
-                "textStyle": TEXT_COLOR,
-                "top": 0,
-                "type": "scroll",
-            },
+            "legend": {"show": has_legend, "textStyle": TEXT_COLOR, "top": 0, "type": "scroll"},
             "xAxis": dict(x_axis),
             "yAxis": dict(y_axis),
             "series": [dict(each) for each in series],

@@ -48,7 +48,7 @@ class AdminReads:
         """Write to the audit log of each user which kind of data was read."""
         for user in sorted(self.users) if not self.changes else ():
             try:
-                await store.audit(Scope(user)).add(AuditEntry("read", actor, target))
+                await store.audit(Scope.of_owner(user)).add(AuditEntry("read", actor, target))
             except StorageError:  # such as a read-only database
                 fields = {"action": "read", "key": actor.removeprefix(KEY_ACTOR), "user": user}
                 log.info("audit", extra={"fields": {**fields, "target": target}})

@@ -33,6 +33,9 @@ QUESTIONS = {
     "lin": ("我对什么过敏来着？", "按照我之前的数据库配置来"),
 }
 
+TEAM = "team-x"  # a space of Ann, Ben and Cleo, each with another role
+MEMBERS = {"ann": "admin", "ben": "contributor", "cleo": "reader"}
+
 
 def sample_settings(location: str, folder: Path, embedder: str = "hash") -> Settings:
     """Return the settings of a library on this database."""
@@ -52,6 +55,7 @@ async def fill_library(library: Library) -> None:
         for question in questions:
             await Recaller(library, Scope(user), None, options).recall(question, as_of=None)
     await _add_attacker(library)
+    await _add_space(library)
     scope = Scope("maya", permissions=frozenset({Permission.KNOWLEDGE}))
     for entry in KNOWLEDGE:
         await KnowledgeBase(library, scope).add(entry)
@@ -66,6 +70,7 @@ async def find_ids(library: Library) -> dict[str, str]:
     return {
         "recall": next(item.trace_id for item in recalls if "spare key" in item.query),
         "memory": next(item.memory_key for item in memories if "sencha" in item.content),
+        "shared": (await library.store.traces(Scope("ann")).page()).items[0].trace_id,
         "knowledge": next(e.knowledge_key for e in entries if e.summary == "Refund policy"),
     }
 
@@ -92,6 +97,25 @@ async def _add_attacker(library: Library) -> None:
     )
 
 
+async def _add_space(library: Library) -> None:
+    """Store a space with a memory of each writer, and a recall that finds one of them."""
+    async with AsyncMemory(library=library) as memory:
+        ann = memory.bind(user_id="ann")
+        await ann.add("My desk is by the window.", infer=False)
+        await ann.create_space(TEAM, name="Team X", description="Plans of the team.")
+        for member, role in MEMBERS.items():
+            await ann.space(TEAM).set_member(member, role, name=member.title())
+        for member, text in (
+            ("ann", "The office is in Rome."),
+            ("ben", "The launch is on Friday."),
+        ):
+            message = [{"role": "user", "content": text}]
+            await memory.bind(user_id=member).space(TEAM).add(message, infer=False)
+    scope = Scope("ann", spaces=(TEAM,))
+    options = RecallOptions(keep_traces_days=30)
+    await Recaller(library, scope, None, options).recall("When is the launch?")
+
+
 async def make_keys(library: Library) -> dict[str, str]:
     """Create two keys for maya, one of them trusted, an operator key, and a read-only key."""
     keys = library.store.keys
@@ -102,4 +126,5 @@ async def make_keys(library: Library) -> dict[str, str]:
         "all": (await keys.create(Grant(None, permissions=operator)))[1],
         "trusted": (await keys.create(Grant(frozenset({"maya"}), permissions=sensitive)))[1],
         "reader": (await keys.create(Grant(None, read_only=True)))[1],
+        **{name: (await keys.create(Grant(frozenset({name}))))[1] for name in (*MEMBERS, "dora")},
     }

@@ -132,10 +132,7 @@ class _Conversation:
     def _create_request(self, message: str) -> tuple[ChatRequest, str, str]:
         """Return the request, and the names of the speaker and of the answering assistant."""
         text = self._page.text
-        fields: dict[str, Any] = {
-            "message": message,
-            "session_id": self._session.value or _SESSION,
-        }
+        fields: dict[str, Any] = {"message": message, "session_id": self._session.value or _SESSION}
         if self._kind.value == "single":
             return ChatRequest(**fields), text("you"), text("assistant")
         people = _split_names(self._people.value)

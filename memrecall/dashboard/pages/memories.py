@@ -8,6 +8,7 @@ from nicegui import ui
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.pages.recalls import draw_recall
+from memrecall.dashboard.pages.spaces import draw_who_can_see
 from memrecall.dashboard.repair import MemoryActions, take_notice
 from memrecall.dashboard.widgets import (
     card,
@@ -38,7 +39,7 @@ async def show_memories(page: Page) -> None:
         return
     page = take_notice(page)
     state = page.query.get("state", "current")
-    draw_search(page, "search_memories", "user", "project")
+    draw_search(page, "search_memories", "user", "space", "project")
     await draw_projects(page)
     with row():
         for name in STATES:
@@ -114,6 +115,8 @@ async def show_memory(page: Page) -> None:
     await _draw_conflicts(page, scope, item)
     actions = MemoryActions(page, item)
     actions.draw()
+    if item.deleted_at is None:
+        draw_who_can_see(page, key)
     with card(page.text("history")):
         for step in await store.memories(scope).history(key):
             with ui.element("div").classes("mr-evidence"):
@@ -122,6 +125,8 @@ async def show_memory(page: Page) -> None:
                     actions.draw_restore(str(step.old_text))
     with card(page.text("came_from")):
         await _draw_sources(page, scope, item)
+    if page.space:  # recalls are their users' own
+        return
     with card(page.text("its_recalls")):
         recalls = await store.traces(scope).find_mentions(key)
         if not recalls:
@@ -168,6 +173,8 @@ def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
             show_fact(page.text("expires"), format_minute(item.expires_at, zone), style)
         if item.pinned:
             show_fact("", page.text("pinned"), "mr-good")
+        if item.author is not None:
+            show_fact(page.text("author"), item.author)
         origin = page.term("origin", item.provenance.origin.value)
         show_fact(page.text("origin"), f"{origin}, {item.provenance.actor}")
         if item.truncated:

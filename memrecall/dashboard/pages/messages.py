@@ -8,6 +8,7 @@ from nicegui import ui
 
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
+from memrecall.dashboard.pages.spaces import draw_who_can_see
 from memrecall.dashboard.repair import go_with_notice, take_notice
 from memrecall.dashboard.widgets import (
     MARK_END,
@@ -64,6 +65,7 @@ def _draw_filters(page: Page) -> None:
     query = page.query
     with ui.element("form").classes("mr-form").props("method=get role=search"):
         hidden_field("user", page.user)
+        hidden_field("space", page.space)
         hidden_field("project", query.get("project", ""))
         field = ui.input(page.text("search_messages"), value=query.get("q", ""))
         field.props("name=q outlined dense clearable").classes("mr-wide")
@@ -150,6 +152,7 @@ async def _draw_neighbors(page: Page, zone: tzinfo) -> None:
             button_link(page.text("later"), page.link_here(around=later), "expand_more")
         for message in neighbors:
             _draw_message(page, message, zone, is_anchor=message.message_id == key)
+    draw_who_can_see(page, key)
     anchor = next(message for message in neighbors if message.message_id == key)
     await _draw_memories(page, anchor, {message.message_id for message in neighbors})
 

@@ -10,19 +10,8 @@ from memrecall.agent.result import RecallResult
 from memrecall.agent.views.recall import RecallViewer, trace_time_zone
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.trace_view import (
-    draw_facts,
-    draw_handoff,
-    draw_trace,
-)
-from memrecall.dashboard.widgets import (
-    button_link,
-    card,
-    dim_label,
-    draw_button,
-    row,
-    show_title,
-)
+from memrecall.dashboard.trace_view import draw_facts, draw_handoff, draw_trace
+from memrecall.dashboard.widgets import button_link, card, dim_label, draw_button, row, show_title
 from memrecall.errors import describe_validation_error
 from memrecall.server.http.recall import RecallHandler, RecallRequest
 from memrecall.store import StoredTrace

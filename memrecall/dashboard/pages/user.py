@@ -40,6 +40,11 @@ async def show_changes(page: Page) -> None:
     """Show who changed the user's data, and when, the latest first."""
     if not await draw_explorer_head(page):
         return
+    await draw_changes(page)
+
+
+async def draw_changes(page: Page) -> None:
+    """Draw the audit log of the user or space of a page."""
     scope, zone = await page.scope(), await user_time_zone(page)
     log = page.library.store.audit(scope)
     stored = await log.page(limit=ROWS_PER_PAGE, after=page.query.get("after"))
@@ -47,7 +52,7 @@ async def show_changes(page: Page) -> None:
         dim_label(page.text("changes_hint"))
         if not stored.items:
             show_empty(page.text("no_changes"))
-        actors = await _name_actors(page, {entry.actor for entry in stored.items})
+        actors = await name_actors(page, {entry.actor for entry in stored.items})
         with ui.element("div").classes("mr-list"):
             for entry in stored.items:
                 with ui.element("div").classes("mr-item"):
@@ -60,7 +65,7 @@ async def show_changes(page: Page) -> None:
             )
 
 
-async def _name_actors(page: Page, actors: set[str]) -> dict[str, str]:
+async def name_actors(page: Page, actors: set[str]) -> dict[str, str]:
     """Return the actors with the names of their keys; others' keys are named to operators."""
     principal = await page.principal()
     is_operator = Permission.OPERATOR in principal.permissions

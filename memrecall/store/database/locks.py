@@ -100,6 +100,7 @@ class Locks:
             raise Forbidden(
                 "another member wrote this, and contributors change only their own",
                 hint="Ask an admin of the space",
+                reason="other_author",
             )
 
     def next_change(self, user_id: str) -> int:

@@ -1,0 +1,114 @@
+"""Spaces on the dashboard: roles, members, who can see a row and why a recall found it."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.server_process import ServerProcess
+from tests.waiting import LIMIT
+
+from .accessibility import inspect_page
+from .conftest import sign_in, window_on
+from .sample import MEMBERS, TEAM
+from .test_accessibility import Keyed, axe, axe_problems, contrast_problems, paths
+
+__all__ = ["axe", "paths"]  # fixtures
+SPACE = f"/spaces/space?space={TEAM}"
+ROWS = [f"/explorer/memories?space={TEAM}", f"/explorer?space={TEAM}"]
+
+
+@pytest.mark.parametrize("name", [*MEMBERS, "dora", "maya", "all"])
+def test_keys_see_their_spaces_by_role(keyed_server: Keyed, name: str) -> None:
+    server, keys = keyed_server
+    role, user = MEMBERS.get(name), "" if name == "all" else f"&user={name}"
+    with httpx.Client(base_url=server.url, timeout=LIMIT) as client:
+        client.post("/sign-in", data={"key": keys[name]})
+        assert ("Team X" in client.get(f"/spaces?x=1{user}").text) is (name not in ("dora", "maya"))
+        page = client.get(SPACE + user)
+        assert page.status_code == (200 if role or name == "all" else 404)
+        assert ("Plans of the team" in page.text) is (page.status_code == 200)
+        assert ("Add member" in page.text) is (role == "admin")
+        for path in ROWS:
+            answer = client.get(path + user)
+            assert (answer.status_code, "launch is on" in answer.text) == (
+                (200, True) if role else (404, False)
+            )
+            assert client.get(f"{path}&user=ann").status_code == (
+                200 if name in ("ann", "all") else 404
+            )
+
+
+async def test_strangers_cannot_tell_a_space_from_none(browser: Any, keyed_server: Keyed) -> None:
+    async with window_on(browser, keyed_server[0].url) as window:
+        await sign_in(window, keyed_server[1]["dora"])
+        texts = set()
+        for path in (SPACE, SPACE.replace(TEAM, "none"), *ROWS):
+            await window.open(f"{path}&user=dora")
+            texts.add(await window.text())
+        window.watch.problems.clear()  # the browser reports the 404
+    assert len(texts) == 1
+
+
+async def test_admin_manages_members(browser: Any, keyed_server: Keyed) -> None:
+    async with window_on(browser, keyed_server[0].url) as window:
+        page = window.page
+        await sign_in(window, keyed_server[1]["ann"])
+        await window.open(f"{SPACE}&user=ann")
+        await page.click("button:has-text('Add member')")
+        await page.get_by_label("Member: a user id").fill("eve")
+        await page.get_by_label("Name").fill("Eve")
+        await page.click(".q-dialog button:has-text('Save')")
+        await page.locator(".mr-item:has-text('Eve (eve)'):has-text('reader')").wait_for()
+        await page.get_by_label("Change eve").click()
+        await page.locator(".q-dialog .q-select").click()
+        await page.get_by_role("option", name="contributor").click()
+        await page.click(".q-dialog button:has-text('Save')")
+        await page.locator(".mr-item:has-text('Eve (eve)'):has-text('contributor')").wait_for()
+        for member, text in (("eve", "Member removed"), ("ann", "the last admin of the space")):
+            await window.ready()
+            await page.get_by_label(f"Remove {member}").click()
+            await page.click(f".q-dialog button:has-text('Remove {member}')")
+            await page.locator(f"text={text}").wait_for()
+
+
+async def test_role_too_low_is_explained(browser: Any, keyed_server: Keyed) -> None:
+    for name, text in (("cleo", "Your role in this space"), ("ben", "Another member wrote this")):
+        async with window_on(browser, keyed_server[0].url) as window:
+            await sign_in(window, keyed_server[1][name])
+            await window.open(f"{ROWS[0]}&user={name}")
+            await window.page.click("a:has-text('The office is in Rome')")
+            await window.page.click("button:has-text('Delete')")
+            await window.page.click(".q-dialog button:has-text('Delete')")
+            await window.page.locator(f"text={text}").wait_for()
+
+
+@pytest.mark.parametrize(("locale", "width"), [("en-US", 390), ("zh-CN", 1440)])
+async def test_answers_to_who_and_why_pass_axe(
+    browser: Any, open_server: ServerProcess, paths: Any, axe: str, locale: str, width: int
+) -> None:
+    is_english, size = locale == "en-US", {"width": width, "height": 900}
+    who, why = ("Who can", "Why did") if is_english else ("谁能看到", "为什么我能看到")
+    granted = (
+        "ann has been a member" if is_english else "ann 自 .* 起是空间 team-x 的成员（管理员）"
+    )
+    own = f"/explorer?user=ann&space={TEAM}"
+    findings = []
+    async with window_on(browser, open_server.url, locale=locale, viewport=size) as window:
+        page = window.page
+        await window.open(paths["shared recall"])
+        origin = "space: team-x, by Ben, 20" if is_english else "空间：team-x，作者：Ben，20"
+        assert origin in await window.text()
+        await page.get_by_role("button", name=why).first.click()
+        await page.get_by_text(re.compile(granted)).first.wait_for()
+        findings += [found async for found in inspect_page(page, "why", axe)]
+        for path, texts in ((own, ["Cleo (cleo)"]), (own.partition("&")[0], ["ann"])):
+            await window.open(path)
+            await page.locator("article a").first.click()
+            await window.ready()
+            await page.get_by_text(who).click()
+            await page.locator(f".mr-expansion [role=status]:has-text('{texts[0]}')").wait_for()
+            findings += [found async for found in inspect_page(page, "who", axe)]
+    assert contrast_problems(findings) == []
+    assert axe_problems(findings) == []
