@@ -95,6 +95,48 @@ def test_autogen_memory(run: Runner) -> None:
     assert cleared == "cleared:   True"
 
 
+def test_shared_space(run: Runner) -> None:
+    lines = run("shared_space.py")
+    assert lines[0] == "members: {'Ann': 'admin', 'Ben': 'contributor'}"
+    assert lines[1].startswith("Ben cannot change what Ann said: another member wrote this")
+    lisbon, porto = (
+        f"  {text} (2026-05-0{day}, space: summer-trip, by {author})"
+        for text, day, author in (
+            ("Ann's sister Joyce lives in Lisbon.", 2, "Ann"),
+            ("Ben's wife Joyce lives in Porto.", 3, "Ben"),
+        )
+    )
+    assert lines[2:5] == ["Ben asks: Where does Joyce live?", lisbon, porto]
+    assert lines[5] == "    conflicts with: Ann's sister Joyce lives in Lisbon."
+    asked = [n for n, line in enumerate(lines) if line.endswith("Who is allergic to peanuts?")]
+    own, shared = (lines[n + 1] for n in asked)
+    assert own == "  User is allergic to peanuts. (2026-05-04)"
+    assert shared.endswith("(2026-05-04, space: summer-trip, by Ben)")
+    assert "who can see the original: user ben" in lines
+    assert "who can see the copy: space summer-trip ann (admin) ben (contributor)" in lines
+    assert "after demote, the copy is None" in lines
+    left, unknown = (line.partition(": ")[2] for line in lines if line.startswith("Ben in "))
+    assert left == unknown
+    assert left.startswith("NOT_FOUND")
+    assert lines[-1] == "  ben leave"
+
+
+def test_autogen_space_team(run: Runner) -> None:
+    lines = run("autogen_space_team.py")
+    assert [line for line in lines if "share" in line] == [
+        "researcher: ['share'] shared",
+        "planner: ['share'] shared",
+        "writer: ['share'] refused: this needs the role 'contributor' in the space, and yours is"
+        " 'reader'",
+    ]
+    assert (
+        "writer: The launch of Kiwi is on 12 June. [Researcher, space:kiwi-launch] The venue of the"
+        " Kiwi launch is the Harbour Hall. [Planner, space:kiwi-launch]"
+    ) in lines
+    finds = [line.rpartition(" ")[2] for line in lines if "own notes" in line]
+    assert finds == ["True", "False", "False"]
+
+
 @pytest.mark.concurrent
 def test_chat_service(run: Runner) -> None:
     import_line, *turns = run("chat_service.py")
