@@ -11,7 +11,7 @@ from benchmarks.speed import USER, search_times
 from benchmarks.vectors import StoredVectors
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.search import SearchRequest
+from memrecall.search import SearchEngine, SearchRequest
 from memrecall.search.request import Mode
 from memrecall.store import ScopedMessage
 from memrecall.store.messages.records import write_messages
@@ -47,6 +47,37 @@ async def measure_growth(
         for others, value in zip(sizes, (small, large), strict=True):
             report.add(GROWTH, f"{name}, {others:,} of others", value * 1000, "ms")
         report.targets.append(Target(f"growth: {name}, many / few", large / small, _BOUND))
+
+
+async def measure_spaces(
+    report: Report, corpus: Corpus, embedder: StoredVectors, questions: Sequence[str]
+) -> None:
+    """Compare a search over own data and three spaces with one over own data of the same size."""
+    for size in (8_000, 60_000):
+        say(f"writing {size:,} messages to one user, and to a user and three spaces")
+        turns = list(corpus.turns(size))
+        with new_place() as place:
+            async with opened(place, embedder) as library:
+                for name in (spaces := ("red", "green", "blue")):
+                    await library.store.spaces.create(name, name=name, admin=USER)
+                owners = [Scope(USER), *[Scope.of_owner(f"space:{name}") for name in spaces]]
+                for part, scope in enumerate([Scope("whole"), *owners]):
+                    own = turns[part - 1 :: 4] if part else turns
+                    for batch in in_batches(enumerate(own)):
+                        await library.add_messages(scope, [t.to_message(n) for n, t in batch])
+                await library.vectors.settle()
+                library.engine = SearchEngine(library.store, embedder.live, library.cache)
+                times: dict[Scope, list[float]] = {
+                    Scope("whole"): [],
+                    Scope(USER, spaces=spaces): [],
+                }
+                for number, text in enumerate((*questions[:1], *questions)):
+                    for scope in list(times)[:: 1 if number % 2 else -1]:  # caches help the second
+                        watch = Stopwatch()
+                        await library.search(scope, SearchRequest(text))
+                        times[scope] += [watch.read().wall] if number else []
+        whole, shared = (percentile(values, 50) for values in times.values())
+        report.targets.append(Target(f"spaces: 1 + 3 / 1 at {size:,}", shared / whole, _BOUND))
 
 
 async def measure_million(

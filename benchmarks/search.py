@@ -22,7 +22,7 @@ if not __package__:  # run as a file, not as a module
 
 from benchmarks.corpus import Corpus, load_corpus  # noqa: E402
 from benchmarks.databases import EMPTY_USER, new_place, opened  # noqa: E402
-from benchmarks.growth import OWN, measure_growth, measure_million  # noqa: E402
+from benchmarks.growth import OWN, measure_growth, measure_million, measure_spaces  # noqa: E402
 from benchmarks.ingest import SECTION as INGEST  # noqa: E402
 from benchmarks.ingest import measure_ingest  # noqa: E402
 from benchmarks.postgres import postgres  # noqa: E402
@@ -180,6 +180,7 @@ async def _measure_many(
             repeats=max(plan.repeats, 5),
             also_million=options.million,
         )
+        await measure_spaces(report, corpus, cached_embedder, questions)
     elif options.million:
         await measure_million(report, corpus, cached_embedder, questions, max(plan.growth))
 

@@ -21,12 +21,12 @@ class StoredVectors:
     def __init__(self, texts: Sequence[str], matrix: Matrix, live: Embedder) -> None:
         self._row_of = {text: row for row, text in enumerate(texts)}
         self._matrix = matrix
-        self._live = live
+        self.live = live
 
     @property
     def model(self) -> str:
         """The name of the real model."""
-        return self._live.model
+        return self.live.model
 
     @property
     def dimensions(self) -> int:
@@ -37,13 +37,13 @@ class StoredVectors:
         """Return stored vectors; embed a batch that contains an unknown text."""
         rows = [self._row_of[text] for text in texts if text in self._row_of]
         if len(rows) < len(texts):
-            return await self._live.embed(texts)
+            return await self.live.embed(texts)
         stored: Matrix = self._matrix[rows]
         return stored
 
     async def close(self) -> None:
         """Close the real model."""
-        await self._live.close()
+        await self.live.close()
 
 
 class NameOnly:

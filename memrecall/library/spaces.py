@@ -3,7 +3,6 @@
 Each owner is ranked alone; the pages are merged by probability.
 """
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -61,8 +60,9 @@ class SpaceSearch(ABC):
         if request.cursor is not None:
             raise InvalidArgument("a search over spaces has one page", hint="Raise its limit")
         entered = entered or await self.enter(scope, request)
+        part = replace(request, share=1 + len(entered))
         page = await self.search_owners(
-            scope, user, entered, lambda owner, version: self.search(owner, request, version)
+            scope, user, entered, lambda owner, version: self.search(owner, part, version)
         )
         return replace(page, results=page.results[: request.limit])
 
@@ -70,10 +70,10 @@ class SpaceSearch(ABC):
         self, scope: Scope, user: UserVersion | None, entered: Entered, search: SearchOwner
     ) -> SearchPage:
         """Return one page of a user's own data and of spaces, each searched by a function."""
-        work = [search(scope.own, user), *(search(inside, version) for inside, version in entered)]
-        own, *shared = await asyncio.gather(*work)
-        pages, known_as = [own], {USER}
-        for (inside, version), page in zip(entered, shared, strict=True):
+        pages, known_as = [await search(scope.own, user)], {USER}
+        # One after the other: ranking takes the processor, and two threads would share it.
+        for inside, version in entered:
+            page = await search(inside, version)
             names = await self.store.spaces.names(inside.user_id, version)
             known_as.add(names.get(inside.member or "", USER))
             pages.append(qualify_page(page, str(inside.space), names))

@@ -85,7 +85,7 @@ class MemorySearch:
 async def search_memories(library: Library, scope: Scope, search: MemorySearch) -> dict[str, Any]:
     """Return the hits of a search in mem0's shape; `message` explains an empty or partial list."""
     request = await _build_request(library, scope.own, search)
-    search_owner = partial(_search_owner, library, search)
+    search_owner = partial(_search_owner, library, search, 1 + len(scope.spaces))
     if scope.spaces:
         entered = await library.enter(scope, request)
         page = await library.search_owners(scope, None, entered, search_owner)
@@ -103,10 +103,10 @@ async def search_memories(library: Library, scope: Scope, search: MemorySearch) 
 
 
 async def _search_owner(
-    library: Library, search: MemorySearch, scope: Scope, user: UserVersion | None
+    library: Library, search: MemorySearch, share: int, scope: Scope, user: UserVersion | None
 ) -> SearchPage:
     """Return the hits of one owner, a memory and its message as one."""
-    request = await _build_request(library, scope, search)
+    request = replace(await _build_request(library, scope, search), share=share)
     rank = _search_with_names if search.rerank else _fuse_ranks
     page = await rank(library, scope, request, user)
     joined = join_sources(await mark_outdated(library.store, scope, page))

@@ -357,7 +357,7 @@ async def prepare_reranking(
     store: Store, scope: Scope, ranking: Ranking, reads: Reads
 ) -> tuple[list[int], dict[int, str], StoredRows]:
     """Return the first places of a ranking, and the texts of their rows and the lines before."""
-    first = ranking.first(RERANKED)
+    first = ranking.first(RERANKED // ranking.query.request.share)
     lines = with_lines_before(ranking, first)
     stored = await _read_rows(store, scope, ranking.columns, lines, reads)
     named = _names(ranking.columns, lines)

@@ -53,6 +53,7 @@ class SearchRequest:
     with_expired: bool = False  # `only` has been checked, and includes expired memories
     time_zone: str | None = None  # the zone for "yesterday"; None: the user's
     cursor: str | None = None
+    share: int = 1  # of how many owners' searches this is one: they divide what costs most
     expand: Expand | None = None  # reads more expansions in the search's own trip to the database
 
     def __post_init__(self) -> None:

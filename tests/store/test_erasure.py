@@ -4,9 +4,12 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.scope import Scope
@@ -19,6 +22,7 @@ from memrecall.store import (
     Store,
     StoredSummary,
 )
+from memrecall.store.database.memory_tables import memberships
 from memrecall.types import NewMemory, Origin
 
 from ..waiting import wait_until
@@ -56,10 +60,16 @@ async def fill(store: Store) -> None:
             await store.vectors("embedder-1").write(pending(*rows), np.ones((2, 4), np.float32))
             await derive(store, scope)
         await store.keys.create(Grant(frozenset({user})), name=f"phone of {user}")
+        grant = {"user_id": user, "member": "eve", "role": "reader", "created_at": MORNING}
+        await store.database.transact(partial(_insert_grant, grant=grant))  # as of a space
         await add_memory(store, "purged", scope=Scope(user))
         await store.changes(Scope(user)).purge(["purged"])
     await add_memory(store, "unlabelled")
     await store.traces(ANN).add(new_trace("unlabelled"), keep_days=30)
+
+
+async def _insert_grant(connection: AsyncConnection, grant: dict[str, Any]) -> None:
+    await connection.execute(insert(memberships), grant)
 
 
 async def derive(store: Store, scope: Scope) -> None:
