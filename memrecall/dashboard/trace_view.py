@@ -232,7 +232,7 @@ def _draw_why_seen(page: Page, key: str) -> None:
 
     with row():
         button = draw_button(page, "why_seen", explain, "help_outline", "flat dense size=sm")
-        answer = dim_label("").props("role=status")
+        answer = dim_label("").props("aria-live=polite")
 
 
 def _draw_neighbor(page: Page, item: ItemView) -> None:

@@ -77,7 +77,9 @@ def draw_button(
     return ui.button(page.text(name), icon=icon or None, on_click=action).props(look)
 
 
-def icon_button(page: Page, name: str, icon: str, action: Callable[[], Any], **values: str) -> None:
+def icon_button(
+    page: Page, name: str, icon: str, action: Callable[[], Any], /, **values: Any
+) -> None:
     """Draw a small button with an icon only, and its name for screen readers and on hover."""
     button = ui.button(icon=icon, on_click=action).props("flat dense round size=sm")
     button.props["aria-label"] = page.text(name, **values)

@@ -108,7 +108,7 @@ async def test_answers_to_who_and_why_pass_axe(
             await page.locator("article a").first.click()
             await window.ready()
             await page.get_by_text(who).click()
-            await page.locator(f".mr-expansion [role=status]:has-text('{texts[0]}')").wait_for()
+            await page.locator(f".mr-expansion [aria-live]:has-text('{texts[0]}')").wait_for()
             findings += [found async for found in inspect_page(page, "who", axe)]
     assert contrast_problems(findings) == []
     assert axe_problems(findings) == []

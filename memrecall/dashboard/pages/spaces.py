@@ -122,4 +122,4 @@ def draw_who_can_see(page: Page, key: str) -> None:
 
     with ui.expansion(page.text("who_can_see"), icon="visibility") as panel:
         panel.classes("mr-expansion").props("dense").on("before-show", fill)
-        details = ui.element("div").classes("mr-list mr-details").props("role=status")
+        details = ui.element("div").classes("mr-list mr-details").props("aria-live=polite")
