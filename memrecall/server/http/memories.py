@@ -86,7 +86,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
     response is sent when the messages are stored, and names a job.
     """
     context.principal.require_write()
-    memory = context.memory(body.user_id, body.agent_id, body.project)
+    memory = await context.memory(body.user_id, body.agent_id, body.project)
     if body.background and memory.running_jobs() >= MAX_JOBS:
         message = f"this user has {MAX_JOBS} running jobs already; try again"
         problem = Problem("RESOURCE_EXHAUSTED", message, headers={"Retry-After": "2"})
