@@ -24,7 +24,7 @@ from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.library.spaces import enter_all
 from memrecall.memory import AsyncMemory, Library, recall
-from memrecall.scope import Scope, SpaceRole
+from memrecall.scope import SPACE_PREFIX, Scope, SpaceRole
 from memrecall.search.request import SearchRequest
 from memrecall.server.auth import Principal
 from memrecall.server.errors import invalid_field
@@ -244,7 +244,7 @@ class RequestContext:
         try:
             yield
         except NotFound:
-            if self.principal.users is None or scope.is_shared:
+            if self.principal.users is None or scope.space is not None:
                 raise
 
     async def memory(
@@ -283,8 +283,10 @@ class RequestContext:
     def _bind(self, scope: Scope) -> AsyncMemory:
         return self.service.memory.bind_scope(scope, scope.author or self.principal.actor)
 
-    def member_memory(self) -> AsyncMemory:
-        """Return the memory of the principal's user, or of the key itself, which enters spaces."""
+    async def promoting_memory(self, space_id: str) -> AsyncMemory:
+        """Return the memory of the principal's user, who may write to a space."""
+        self.principal.require_write()
+        await self.enter(SPACE_PREFIX + space_id)
         return self._bind(self.principal.member_scope())
 
 
