@@ -1,6 +1,5 @@
 """Spaces over HTTP: every operation with every role, strangers, and members who left."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 

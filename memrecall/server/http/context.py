@@ -212,8 +212,6 @@ class RequestContext:
         principal = await self.principal.enter(self.library.store, user_id, self.least)
         if principal.entered is not None:
             self.log_fields["space_role"] = principal.entered.role
-        if principal.named_spaces:
-            self.log_fields["spaces"] = len(principal.named_spaces)
         return principal
 
     async def scope(

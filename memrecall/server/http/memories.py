@@ -30,7 +30,7 @@ from memrecall.server.http.memory_models import (
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import JsonResponse, JsonRoute
-from memrecall.server.http.spaces import Results, SpaceMember
+from memrecall.server.http.spaces import Results, Row
 
 router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
 
@@ -77,16 +77,6 @@ class JobList(BaseModel):
     results: list[Job]
 
 
-class Visibility(BaseModel):
-    """Who can read a memory or message: the members of a space, or the keys of a user."""
-
-    id: str
-    owner: dict[str, str]
-    members: list[SpaceMember]
-    keys: list[dict[str, str | bool]]
-
-
-_Reason = dict[str, str | None]
 _Owner = Annotated[OwnerQuery, Query()]
 _Removal = Annotated[RemovalQuery, Query()]
 
@@ -141,14 +131,14 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     return JsonResponse(results)
 
 
-@router.get("/memories/{memory_id}/who_can_see", **route_options("who_can_see", Visibility))
+@router.get("/memories/{memory_id}/who_can_see", **route_options("who_can_see", dict[str, Any]))
 async def who_can_see(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """List who can read a memory or message: the members of its space, or the keys of its user."""
     memory = await context.active_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.who_can_see(memory_id))
 
 
-@router.get("/memories/{memory_id}/why_seen", **route_options("why_seen", Results[_Reason]))
+@router.get("/memories/{memory_id}/why_seen", **route_options("why_seen", Results[Row]))
 async def why_seen(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Explain why the caller can read a memory or message, or the items of a recall (trace id)."""
     memory = await context.active_memory(query.user_id, project=query.project)

@@ -1,7 +1,6 @@
 """Spaces: their members and log, and the promotion of memories."""
 
-from datetime import datetime
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
@@ -12,13 +11,14 @@ from memrecall.server.http.message_models import Digits, PathId, RequestModel
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import JsonResponse, JsonRoute
 from memrecall.store.database.cursors import LARGEST_LIST
+from memrecall.store.spaces import Space
 from memrecall.types import NAME_LENGTH, CleanText, Id
 
 router = APIRouter(prefix="/v1/spaces", tags=["spaces"], route_class=JsonRoute)
 
 Item = TypeVar("Item")
 _Name = Annotated[CleanText, Field(max_length=NAME_LENGTH)]
-_Change = dict[str, str | bool]
+Row = dict[str, str | int | None]
 
 
 class NewSpace(RequestModel):
@@ -61,31 +61,10 @@ class Results(BaseModel, Generic[Item]):
     results: list[Item]
 
 
-class SpaceInfo(BaseModel):
-    """A space, and the caller's role in it."""
-
-    space_id: str
-    name: str
-    description: str
-    created_at: datetime
-    role: SpaceRole
-
-
-class SpaceMember(BaseModel):
-    """A user or key, their role, and who gave it to them."""
-
-    member: str
-    kind: Literal["user", "key"]
-    role: SpaceRole
-    name: str | None
-    since: datetime
-    granted_by: str | None
-
-
 _NO_NAME = SpaceName()
 
 
-@router.get("", **route_options("list_spaces", Results[SpaceInfo]))
+@router.get("", **route_options("list_spaces", Results[Space]))
 async def list_spaces(context: Context) -> Response:
     """List the spaces of the caller: of their user, and of the key itself."""
     scope, spaces = context.principal.member_scope(), context.library.store.spaces
@@ -94,7 +73,7 @@ async def list_spaces(context: Context) -> Response:
     return JsonResponse({"results": [found[name].as_dict() for name in sorted(found)]})
 
 
-@router.post("", **route_options("create_space", SpaceInfo))
+@router.post("", **route_options("create_space", Space))
 async def create_space(body: NewSpace, context: Context) -> Response:
     """Create a space, whose first admin is the user of the request, or the key without one."""
     context.principal.require_write()
@@ -103,7 +82,7 @@ async def create_space(body: NewSpace, context: Context) -> Response:
     return JsonResponse(space.as_dict())
 
 
-@router.get("/{space_id}", **route_options("read_space", SpaceInfo))
+@router.get("/{space_id}", **route_options("read_space", Space))
 async def read_space(space_id: PathId, context: Context) -> Response:
     """Read the name, the description and the caller's role."""
     return JsonResponse(await (await context.memory(SPACE_PREFIX + space_id)).space_info())
@@ -121,14 +100,14 @@ async def delete_space(
     return JsonResponse(await memory.delete_space(name=query.name or body.name))
 
 
-@router.get("/{space_id}/members", **route_options("list_members", Results[SpaceMember]))
+@router.get("/{space_id}/members", **route_options("list_members", Results[Row]))
 async def list_members(space_id: PathId, context: Context) -> Response:
     """List the users and keys that can see the space, oldest first."""
     memory = await context.memory(SPACE_PREFIX + space_id)
     return JsonResponse({"results": await memory.members()})
 
 
-@router.put("/{space_id}/members/{member}", **route_options("set_member", SpaceMember))
+@router.put("/{space_id}/members/{member}", **route_options("set_member", Row))
 async def set_member(
     space_id: PathId, member: PathId, body: MemberRequest, context: Context
 ) -> Response:
@@ -137,7 +116,7 @@ async def set_member(
     return JsonResponse(await memory.set_member(member, body.role, name=body.name))
 
 
-@router.delete("/{space_id}/members/{member}", **route_options("remove_member", _Change))
+@router.delete("/{space_id}/members/{member}", **route_options("remove_member", Row))
 async def remove_member(space_id: PathId, member: PathId, context: Context) -> Response:
     """Remove a member, or leave; what they wrote stays. 409 for the last admin."""
     memory = await context.writable_memory(SPACE_PREFIX + space_id)
@@ -145,21 +124,21 @@ async def remove_member(space_id: PathId, member: PathId, context: Context) -> R
     return JsonResponse({"member": member, "event": "REMOVE"})
 
 
-@router.post("/{space_id}/promote", **route_options("promote_memory", _Change))
+@router.post("/{space_id}/promote", **route_options("promote_memory", Row))
 async def promote_memory(space_id: PathId, body: MemoryReference, context: Context) -> Response:
     """Copy a memory of the caller to the space, with its messages; again: the same copy."""
     memory = await context.promoting_memory(space_id)
     return JsonResponse(await memory.promote(body.memory_id, space_id))
 
 
-@router.post("/{space_id}/demote", **route_options("demote_memory", _Change))
+@router.post("/{space_id}/demote", **route_options("demote_memory", Row))
 async def demote_memory(space_id: PathId, body: MemoryReference, context: Context) -> Response:
     """Erase a copy that the caller promoted."""
     memory = await context.promoting_memory(space_id)
     return JsonResponse(await memory.demote(body.memory_id, space_id))
 
 
-@router.get("/{space_id}/audit", **route_options("read_space_audit", Results[dict[str, str | int]]))
+@router.get("/{space_id}/audit", **route_options("read_space_audit", Results[Row]))
 async def read_space_audit(
     space_id: PathId, query: Annotated[AuditQuery, Query()], context: Context
 ) -> Response:
