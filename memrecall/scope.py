@@ -40,6 +40,7 @@ class SpaceRole(StrEnum):
             raise Forbidden(
                 f"this needs the role {least.value!r} in the space, and yours is {self.value!r}",
                 hint="Ask an admin of the space",
+                reason="space_role",
                 role=self.value,
                 reason="role",
             )

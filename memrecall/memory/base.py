@@ -347,6 +347,12 @@ class MemoryBase:
         )
         return self._with(binding, self._actor if actor is None else check_text("actor", actor))
 
+    def bind_scope(self, scope: Scope, actor: str) -> Self:
+        """Return a memory for a scope that was checked already, such as that of a space."""
+        allowed = self.bind(permissions=scope.permissions)._binding.permissions
+        fields = {name: getattr(scope, name) for name in ScopeBinding.__slots__}
+        return self._with(ScopeBinding(**{**fields, "permissions": allowed}), actor)
+
     def _with(self, binding: ScopeBinding, actor: str) -> Self:
         bound = object.__new__(type(self))
         bound._binding = binding

@@ -13,12 +13,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from memrecall.errors import NotFound, StorageError
-from memrecall.scope import Permission, Scope
+from memrecall.errors import InvalidArgument, NotFound, StorageError
+from memrecall.scope import (
+    KEY_PREFIX,
+    Permission,
+    Scope,
+    SpaceRole,
+    check_user_id,
+    space_not_found,
+    space_of,
+)
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.limits import RequestLimiter
 from memrecall.store import AuditEntry, Key, Keys, Store
-from memrecall.types import check_id
 
 log = logging.getLogger("memrecall.server")
 
@@ -31,6 +38,9 @@ LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
 # Which of a key's users, and which project: set by trusted code, never by a model.
 USER_HEADER, PROJECT_HEADER = "X-Memrecall-User", "X-Memrecall-Project"
+SPACES_HEADER = "X-Memrecall-Spaces"  # that searches and recalls cover too
+SCOPE_HEADERS = (USER_HEADER, PROJECT_HEADER, SPACES_HEADER)
+MAX_SPACES = 16  # of a request: each is searched
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
@@ -64,6 +74,15 @@ def _read_header(headers: Headers, name: str) -> str | None:
         raise invalid_field(name, "must be percent-encoded UTF-8, as in a path") from None
 
 
+def _parse_spaces(headers: Headers) -> tuple[str, ...]:
+    """Return the spaces of the header, each once."""
+    names = (name.strip() for name in (_read_header(headers, SPACES_HEADER) or "").split(","))
+    spaces = tuple(dict.fromkeys(name for name in names if name))
+    if len(spaces) > MAX_SPACES:
+        raise invalid_field(SPACES_HEADER, f"names more than {MAX_SPACES} spaces")
+    return spaces
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """An authenticated caller and the users it may act for (None: all users)."""
@@ -75,6 +94,8 @@ class Principal:
     permissions: frozenset[Permission] = frozenset()
     named_user: str | None = None  # by a header: the only user of this request
     named_project: str | None = None  # by a header too
+    named_spaces: tuple[str, ...] = ()  # by a header too
+    entered: Scope | None = None  # the space whose membership was read for this request
     refusal: str = "this key is read-only"  # the answer to a write, if it is
     reads: AdminReads | None = field(default=None, compare=False)  # of the key of an admin
 
@@ -91,21 +112,45 @@ class Principal:
         return f"{KEY_ACTOR}{self.key_id}"
 
     def bind(self, headers: Headers) -> "Principal":
-        """Return the principal bound to the user and the project of the headers, if they name any.
+        """Return the principal bound to the user, project and spaces that headers name, if any.
 
         Raise RequestError if the key may not act for that user, InvalidArgument if it is no id.
         """
         user, project = (_read_header(headers, name) for name in (USER_HEADER, PROJECT_HEADER))
         if user is not None:
-            check_id(USER_HEADER, user)
+            check_user_id(user)
             if self.users is not None and user not in self.users:
                 message = f"the key has no access to the user in the header {USER_HEADER}"
                 raise RequestError(Problem("PERMISSION_DENIED", message))
-        return (
-            self
-            if user is project is None
-            else replace(self, named_user=user, named_project=project)
-        )
+        spaces = _parse_spaces(headers)
+        if user is project is None and not spaces:
+            return self
+        return replace(self, named_user=user, named_project=project, named_spaces=spaces)
+
+    async def enter(self, store: Store, user_id: str, least: SpaceRole | None) -> "Principal":
+        """Return the principal inside a space if the id names one, which takes one statement.
+
+        Raise NotFound if it is not a member, Forbidden if its role is below `least`; None: the
+        request cannot be made in a space.
+        """
+        space_id = space_of(user_id)
+        if space_id is None:
+            return self
+        try:
+            inside = await store.spaces.enter(self.member_scope(), space_id)
+        except InvalidArgument:  # No space has such an id.
+            raise space_not_found() from None
+        if least is None:
+            raise space_not_found()
+        inside.require_role(least)
+        return replace(self, entered=inside)
+
+    def member_scope(self) -> Scope:
+        """Return the scope that enters spaces: as the key if it is a member, else as its user."""
+        user, key = self._bound_user(), f"{KEY_PREFIX}{self.key_id}"
+        if user is None and self.key_id == LOCAL:
+            raise invalid_field(USER_HEADER, "is required: it names the member of the space")
+        return Scope(user or key, self.agent_id, permissions=self.permissions, member=key)
 
     def scope(
         self, user_id: str, session_id: str | None = None, project: str | None = None
@@ -113,18 +158,25 @@ class Principal:
         """Return the scope of a user; raise NotFound if the key may not act for that user.
 
         Raise RequestError if a header names another one, or another project. This is the only way
-        to a scope in the service.
+        to a scope in the service; to that of a space, only after `enter`.
         """
-        if self.named_user not in (None, user_id):
+        is_space = space_of(user_id) is not None
+        if not is_space and self.named_user not in (None, user_id):
             raise invalid_field(USER_HEADER, "names another user than the rest of the request")
         if self.named_project is not None and project not in (None, self.named_project):
             raise invalid_field(PROJECT_HEADER, "names another project than the rest")
-        if self.users is not None and user_id not in self.users:
+        if is_space and (self.entered is None or self.entered.user_id != user_id):
+            raise space_not_found()
+        if not is_space and self.users is not None and user_id not in self.users:
             raise NotFound("the key has no access to this user")
         if self.reads is not None:
             self.reads.users.add(user_id)
         project = project or self.named_project
-        return Scope(user_id, self.agent_id, session_id, self.permissions, project)
+        if is_space and self.entered is not None:
+            return replace(self.entered, session_id=session_id, project=project)
+        scope = Scope(user_id, self.agent_id, session_id, self.permissions, project)
+        spaces, member = self.named_spaces, f"{KEY_PREFIX}{self.key_id}"
+        return replace(scope, spaces=spaces, member=member) if spaces else scope
 
     def resolve_user(self, user_id: str | None) -> str:
         """Return `user_id`, or if it is None the user of the header, or the key's only user."""

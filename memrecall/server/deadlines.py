@@ -19,7 +19,7 @@ GRACE_SECONDS = 5.0  # for what a recall or a turn does after its own budget
 # and a chat turn have budgets of their own, and the calls in a message of JSON-RPC or MCP too.
 _UNBOUNDED = re.compile(
     r"POST /v1/users/[^/]+/(?:recall|chat|import|hooks/.+)|GET /v1/users/[^/]+/export"
-    r"|DELETE /v1/users/[^/]+|POST /v1/sweep|POST /(?:mcp|rpc)"
+    r"|DELETE /v1/(?:users|spaces)/[^/]+|POST /v1/sweep|POST /(?:mcp|rpc)"
 )
 _READ = re.compile(r"GET .+|POST /v1/(?:messages/\w+_search|memories/search)")
 _MODEL = re.compile(r"POST /v1/(?:memories|graph/extract|sessions/[^/]+/end)")

@@ -274,7 +274,9 @@ async def _import(
             await insert_missing(connection, table, batch)
     await locks.save(connection, is_activity=False)
     # Last, because the export may say that the user is disabled.
-    for row in rows["users"]:
+    for row in (
+        rows["users"] if is_new or space_of(user_id) is None else ()
+    ):  # a space keeps its name
         # Not the key, even to the same value: rows of a distributed table stay on their shard.
         names = row.keys() - {"user_id"} if is_new else row.keys() & _PROFILE
         statement = update(users).where(users.c.user_id == user_id)

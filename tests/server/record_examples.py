@@ -17,6 +17,7 @@ import httpx
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
+from memrecall.server.auth import USER_HEADER
 from memrecall.server.http.openapi import Example, join_lines, load_examples
 from memrecall.server.http.responses import LINES_TYPE
 from memrecall.store import NewRelation
@@ -56,7 +57,7 @@ async def record_all() -> dict[str, Example]:
 async def send_requests(library: Library) -> dict[str, Example]:
     """Send the request of every example and return the examples with their responses."""
     async with serve_in_process(library) as service:
-        client = service.client()
+        client, member = service.client(), service.client(**{USER_HEADER: EXAMPLE_USER})
         document = (await client.get("/openapi.json")).json()
         await write_messages(client, EXAMPLE_USER, DENTIST)
         await _store_memories(library)
@@ -67,7 +68,8 @@ async def send_requests(library: Library) -> dict[str, Example]:
                 request = Example({**PATH, "job_id": await _run_job(client)})
             await library.vectors.settle()
             method, path = _find_operation(document, name)
-            response = await client.request(
+            is_shared = "/spaces" in path or "space:" in str(example.parameters)
+            response = await (member if is_shared else client).request(
                 method, _fill_path(path, request), **_request_arguments(path, request)
             )
             assert response.status_code == 200, response.text

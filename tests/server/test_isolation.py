@@ -54,7 +54,7 @@ async def call_every_operation(
     document = (await client.get("/openapi.json")).json()
     answers = []
     for template, item in document["paths"].items():
-        if template in PUBLIC:
+        if template in PUBLIC or template.startswith("/v1/spaces"):  # test_spaces.py has these
             continue
         names = {"user_id": user, **ids}
         path = fill_template(template, names)
@@ -160,7 +160,9 @@ async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> No
         "post /v1/sweep",
         "post /v1/users/{user_id}/import",
         "post /v1/users/{user_id}/chat",
-    }  # operations that write
+        "get /v1/memories/{memory_id}/who_can_see",
+        "get /v1/memories/{memory_id}/why_seen",
+    }  # operations that write, or return no contents
 
 
 async def test_scores_do_not_depend_on_other_users(sqlite_service: HttpService) -> None:

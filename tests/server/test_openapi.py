@@ -23,7 +23,7 @@ OPERATIONS = {*load_examples(), "metrics"}  # an operation without an example fa
 # These differ from run to run.
 GENERATED_IDS = {
     *("id", "memory_id", "messages", "source_message_ids", "sources", "previous_id", "other_id"),
-    *("evidence", "experience", "ids"),
+    *("evidence", "experience", "ids", "entry_id", "at"),
 }
 VOLATILE = {"next_cursor", "created_at", "updated_at", "valid_from", "since", *GENERATED_IDS}
 

@@ -36,8 +36,25 @@ OPERATIONS = {
     "state": "read_state",
     "summarize": "summarize_session",
     "end_session": "end_session",
+    "create_space": "create_space",
+    "spaces": "list_spaces",
+    "space_info": "read_space",
+    "delete_space": "delete_space",
+    "members": "list_members",
+    "grants": "list_members",
+    "set_member": "set_member",
+    "remove_member": "remove_member",
+    "leave": "remove_member",
+    "promote": "promote_memory",
+    "demote": "demote_memory",
+    "audit": "read_space_audit",
+    "who_can_see": "who_can_see",
+    "why_seen": "why_seen",
 }
 WITHOUT_OPERATION = {
+    "bind_scope": "the key of a request binds the user",
+    "space": "the owner of a request: space: and its id",
+    "enter": "every request in a space enters it",
     "bind": "the key of a request binds the user",
     "close": "the operator stops the service",
     "from_config": "a constructor",
@@ -75,6 +92,7 @@ WITHOUT_PARAMETER = {
         "clock": "a Python function; `as_of` is a field",
         "agent_id": "the key's",
     },
+    "why_seen": {"key": "the path calls it memory_id"},
     "update": {"fields": "the other fields of the request"},
 }
 

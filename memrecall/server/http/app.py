@@ -25,7 +25,7 @@ from memrecall.memory.recall import make_extractor
 from memrecall.memory.retention import SweepSchedule
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import PROJECT_HEADER, USER_HEADER, Authenticator, SignInCode
+from memrecall.server.auth import SCOPE_HEADERS, Authenticator, SignInCode
 from memrecall.server.deadlines import DEADLINE_HEADER, RequestSeconds
 from memrecall.server.errors import (
     RETRY_AFTER,
@@ -34,7 +34,7 @@ from memrecall.server.errors import (
     problem_from_http,
     problem_from_validation,
 )
-from memrecall.server.http import chat, graph, hooks, memories, messages, recall, users
+from memrecall.server.http import chat, graph, hooks, memories, messages, recall, spaces, users
 from memrecall.server.http.context import Context, Service
 from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, RequestMiddleware
 from memrecall.server.http.openapi import (
@@ -59,6 +59,8 @@ log = logging.getLogger("memrecall.server")
 _DESCRIPTION = """\
 Search, recall and chat over the messages and memories of users. Requests carry `Authorization:
 Bearer KEY`; a key gives access to the data of one or several users. Times are RFC 3339 in UTC.
+`space:` and the id of a space stand for a `user_id` where the role in the space suffices; with
+`X-Memrecall-Spaces: team-x,team-y`, searches, recalls and chat cover these spaces too.
 Responses repeat the `X-Request-Id` of their request.
 """
 
@@ -80,7 +82,7 @@ _LOADING = Problem("UNAVAILABLE", "not ready: loading", {"reason": "loading"}, h
 service_routes = APIRouter(tags=["service"])
 _ROUTERS = (
     service_routes,
-    *(family.router for family in (messages, memories, graph, recall, hooks, chat, users)),
+    *(family.router for family in (messages, memories, graph, recall, hooks, chat, users, spaces)),
 )
 
 
@@ -160,8 +162,8 @@ def create_app(
         asgi = CORSMiddleware(
             asgi,
             allow_origins=sorted(origins),
-            allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=[*_HEADERS, *_MCP_HEADERS, USER_HEADER, PROJECT_HEADER, DEADLINE_HEADER],
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=[*_HEADERS, *_MCP_HEADERS, *SCOPE_HEADERS, DEADLINE_HEADER],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     if dashboard:

@@ -139,7 +139,7 @@ async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Co
     happen, followed by `final` or `error`. The `text` of `text_retracted` replaces all text so far.
     """
     context.principal.require_write()
-    scope = context.principal.scope(user_id, body.session_id)
+    scope = await context.scope(user_id, body.session_id)
     context.log_fields["query_chars"] = len(body.message or "")
     handler = ChatHandler(context, scope, body)
     closing = context.service.closing
@@ -203,6 +203,7 @@ class ChatHandler:
             try:
                 async with aclosing(await self._start_turn(chat)) as events:
                     async for event in events:
+                        await self.context.require_member(self.scope)
                         if isinstance(event, Failed):
                             raise event.error
                         if isinstance(event, Final):

@@ -22,8 +22,9 @@ from memrecall.embedding import Embedder
 from memrecall.embedding.base import ThreadedEmbedder
 from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import MemrecallError, NotFound
+from memrecall.library.spaces import enter_all
 from memrecall.memory import AsyncMemory, Library, recall
-from memrecall.scope import Scope
+from memrecall.scope import SPACE_PREFIX, Scope, SpaceRole
 from memrecall.search.request import SearchRequest
 from memrecall.server.auth import Principal
 from memrecall.server.errors import invalid_field
@@ -41,6 +42,19 @@ CHECK_SECONDS = 5.0  # for one check
 _FAILED_SECONDS = 1.0  # until a failed check runs again
 _READY_TEXT = "ready"
 _OPENED_USERS = 3  # whose indexes are open when the service is ready
+# The role that an operation needs in a space; those of no list cannot be called on one.
+_ROLES = {
+    SpaceRole.READER: "read_messages read_neighbors read_message lexical_search semantic_search"
+    " list_memories search_memories get_memory read_history list_jobs read_job recall read_graph"
+    " read_profile read_state handle_hook read_space list_members remove_member read_space_audit"
+    " who_can_see why_seen",
+    SpaceRole.CONTRIBUTOR: "write_messages delete_message add_memories update_memory delete_memory"
+    " undo_memory purge_memory extract_relations summarize_session end_session chat promote_memory"
+    " demote_memory",
+    SpaceRole.ADMIN: "delete_memories sweep_memories correct_relation export_user import_user"
+    " erase_user set_member delete_space",
+}
+ROLE_OF_OPERATION = {name: role for role, names in _ROLES.items() for name in names.split()}
 _USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯本")
 
 
@@ -186,35 +200,56 @@ class RequestContext:
     service: Service
     principal: Principal
     log_fields: dict[str, Any]
+    least: SpaceRole | None = None  # that the operation needs in a space; None: none suffices
 
     @property
     def library(self) -> Library:
         """The service's library."""
         return self.service.library
 
+    async def enter(self, user_id: str) -> Principal:
+        """Return the principal, inside the space if the id names one."""
+        principal = await self.principal.enter(self.library.store, user_id, self.least)
+        if principal.entered is not None:
+            self.log_fields["space_role"] = principal.entered.role
+        return principal
+
+    async def scope(
+        self, user_id: str, session_id: str | None = None, project: str | None = None
+    ) -> Scope:
+        """Return the scope of a user, or of a space that the principal is a member of."""
+        return (await self.enter(user_id)).scope(user_id, session_id, project)
+
+    async def require_member(self, scope: Scope) -> None:
+        """Raise if a member has left a space of the scope, or lost the role, during a stream."""
+        if scope.space is not None:
+            await self.enter(scope.user_id)
+        await enter_all(self.library.store, scope)
+
     async def readable_scope(self, user_id: str, project: str | None = None) -> Scope:
         """Return the scope of a user; raise NotFound if the user is unknown, unless the key names
         them: then they may store something later.
         """
-        scope = self.principal.scope(user_id, project=project)
-        async with self.tolerate_new_user():
-            await self.library.require_user(scope)
+        scope = await self.scope(user_id, project=project)
+        if scope.space is None:
+            async with self.tolerate_new_user(scope):
+                await self.library.require_user(scope)
         return scope
 
     @asynccontextmanager
-    async def tolerate_new_user(self) -> AsyncIterator[None]:
+    async def tolerate_new_user(self, scope: Scope) -> AsyncIterator[None]:
         """Ignore NotFound in the block if the key names its users, who may have no data yet."""
         try:
             yield
         except NotFound:
-            if self.principal.users is None:
+            if self.principal.users is None or scope.space is not None:
                 raise
 
-    def memory(
+    async def memory(
         self, user_id: str | None = None, agent_id: str | None = None, project: str | None = None
     ) -> AsyncMemory:
         """Return the memory of a user, by default of the key's only user."""
-        return self._bind(self._scope(user_id, agent_id, project))
+        return self._bind(await self._scope(user_id, agent_id, project))
 
     async def active_memory(
         self, user_id: str | None = None, agent_id: str | None = None, project: str | None = None
@@ -223,8 +258,9 @@ class RequestContext:
 
         A user with nothing stored has an empty memory: that is how a first conversation starts.
         """
-        scope = self._scope(user_id, agent_id, project)
-        await self.library.store.read_version(scope)
+        scope = await self._scope(user_id, agent_id, project)
+        if scope.space is None:
+            await self.library.store.read_version(scope)
         return self._bind(scope)
 
     async def writable_memory(
@@ -234,8 +270,8 @@ class RequestContext:
         self.principal.require_write()
         return await self.active_memory(user_id, agent_id, project)
 
-    def _scope(self, user_id: str | None, agent_id: str | None, project: str | None) -> Scope:
-        scope = self.principal.scope(self.principal.resolve_user(user_id), project=project)
+    async def _scope(self, user_id: str | None, agent_id: str | None, project: str | None) -> Scope:
+        scope = await self.scope(self.principal.resolve_user(user_id), project=project)
         if agent_id is None:
             return scope
         if scope.agent_id not in (None, agent_id):
@@ -243,19 +279,21 @@ class RequestContext:
         return replace(scope, agent_id=agent_id)
 
     def _bind(self, scope: Scope) -> AsyncMemory:
-        return self.service.memory.bind(
-            user_id=scope.user_id,
-            agent_id=scope.agent_id,
-            project=scope.project,
-            permissions=scope.permissions,
-            actor=self.principal.actor,
-        )
+        return self.service.memory.bind_scope(scope, scope.author or self.principal.actor)
+
+    async def promoting_memory(self, space_id: str) -> AsyncMemory:
+        """Return the memory of the principal's user, who may write to a space."""
+        self.principal.require_write()
+        await self.enter(SPACE_PREFIX + space_id)
+        return self._bind(self.principal.member_scope())
 
 
 async def _request_context(request: Request) -> RequestContext:
     state = request.scope["state"]
     principal = state["principal"].bind(dict(request.scope["headers"]))
-    return RequestContext(state["service"], principal, state["log_fields"])
+    route: Any = request.scope["route"]
+    least = ROLE_OF_OPERATION.get(route.operation_id or route.name)
+    return RequestContext(state["service"], principal, state["log_fields"], least)
 
 
 Context = Annotated[RequestContext, Depends(_request_context)]

@@ -19,7 +19,7 @@ from memrecall.json_objects import load_json_object
 from memrecall.memory import Library
 from memrecall.memory.ingest import Addition, Ingestor
 from memrecall.memory.jobs import Processes
-from memrecall.scope import Scope
+from memrecall.scope import Scope, SpaceRole
 from memrecall.server.auth import is_loopback
 from memrecall.server.deadlines import GRACE_SECONDS, WRITE_SECONDS
 from memrecall.server.errors import Problem, RequestError
@@ -54,7 +54,7 @@ async def handle_hook(
     """
     if request.client is not None and not is_loopback(request.client.host):
         raise RequestError(Problem("PERMISSION_DENIED", "hooks are served to this machine only"))
-    scope = context.principal.scope(user_id)
+    scope = await context.scope(user_id)
     try:
         binding = _parse_options(request.headers.get(OPTIONS_HEADER, "{}"), client)
         captured = await asyncio.to_thread(read_event, binding, event, await request.body())
@@ -105,6 +105,7 @@ async def _recall(
 async def _store(context: RequestContext, scope: Scope, event: CapturedEvent) -> int:
     """Store the messages of an event; return how many are new."""
     context.principal.require_write()
+    scope.require_role(SpaceRole.CONTRIBUTOR)
     await _rename_project(context, scope, event)
     if not event.messages:
         return 0

@@ -30,6 +30,7 @@ from memrecall.server.http.memory_models import (
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import JsonResponse, JsonRoute
+from memrecall.server.http.spaces import Results, Row
 
 router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
 
@@ -86,7 +87,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
     response is sent when the messages are stored, and names a job.
     """
     context.principal.require_write()
-    memory = context.memory(body.user_id, body.agent_id, body.project)
+    memory = await context.memory(body.user_id, body.agent_id, body.project)
     if body.background and memory.running_jobs() >= MAX_JOBS:
         message = f"this user has {MAX_JOBS} running jobs already; try again"
         problem = Problem("RESOURCE_EXHAUSTED", message, headers={"Retry-After": "2"})
@@ -128,6 +129,20 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     results = await memory.search(**body.arguments())
     context.service.metrics.count_search("memory")
     return JsonResponse(results)
+
+
+@router.get("/memories/{memory_id}/who_can_see", **route_options("who_can_see", dict[str, Any]))
+async def who_can_see(memory_id: PathId, query: _Owner, context: Context) -> Response:
+    """List who can read a memory or message: the members of its space, or the keys of its user."""
+    memory = await context.active_memory(query.user_id, project=query.project)
+    return JsonResponse(await memory.who_can_see(memory_id))
+
+
+@router.get("/memories/{memory_id}/why_seen", **route_options("why_seen", Results[Row]))
+async def why_seen(memory_id: PathId, query: _Owner, context: Context) -> Response:
+    """Explain why the caller can read a memory or message, or the items of a recall (trace id)."""
+    memory = await context.active_memory(query.user_id, project=query.project)
+    return JsonResponse({"results": await memory.why_seen(memory_id)})
 
 
 @router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem | MessageItem))

@@ -218,6 +218,8 @@ class _Item(BaseModel):
     memory_type: str
     speaker: str | None
     created_at: datetime
+    space: Annotated[str | None, Field(description="The space that it belongs to, if any.")] = None
+    author: Annotated[str | None, Field(description="The member who wrote it there.")] = None
 
 
 class MemoryItem(_Item):

@@ -63,8 +63,9 @@ async def write_messages(user_id: PathId, body: WriteRequest, context: Context) 
     `erased`, and nothing is stored. The response is sent when the messages are durable.
     """
     context.principal.require_write()
+    principal = await context.enter(user_id)
     entries = [
-        ScopedMessage(context.principal.scope(user_id, message.session_id), message)
+        ScopedMessage(principal.scope(user_id, message.session_id), message)
         for message in body.messages
     ]
     context.log_fields["messages"] = len(entries)
@@ -122,11 +123,11 @@ async def lexical_search(body: LexicalSearchRequest, context: Context) -> Respon
     """Search by words, the most relevant first; ties are ordered by time (the later first), then
     by `message_id`. All pages show the messages as of the first page.
     """
-    scope = context.principal.scope(body.user_id, project=body.project)
+    scope = await context.scope(body.user_id, project=body.project)
     context.log_fields["query_chars"] = len(body.query_text)
     query = LexicalQuery(body.query_text, body.message_filter(), body.page_size, body.cursor)
     page = ScoredPage()
-    async with context.tolerate_new_user():
+    async with context.tolerate_new_user(scope):
         page = await context.library.find_messages(scope, query)
     context.service.metrics.count_search("lexical")
     return await page_response(
@@ -150,13 +151,13 @@ async def semantic_search(body: SemanticSearchRequest, context: Context) -> Resp
     """Search by meaning: the messages with the highest cosine similarity; ties are ordered as in
     the lexical search.
     """
-    scope = context.principal.scope(body.user_id, project=body.project)
+    scope = await context.scope(body.user_id, project=body.project)
     context.log_fields["query_chars"] = len(body.query_text or "")
     query = SemanticQuery(
         body.query_text, body.query_embedding, body.message_filter(), body.top_k, body.min_score
     )
     page = ScoredPage()
-    async with context.tolerate_new_user():
+    async with context.tolerate_new_user(scope):
         page = await context.library.nearest_messages(scope, query)
     context.service.metrics.count_search("semantic")
     fields = _select_fields(body.return_fields)

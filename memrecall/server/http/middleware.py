@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memrecall.errors import DeadlineExceeded
-from memrecall.server.auth import PROJECT_HEADER, USER_HEADER, Authenticator, Principal
+from memrecall.server.auth import SCOPE_HEADERS, Authenticator, Principal
 from memrecall.server.deadlines import DEADLINE_HEADER, RequestSeconds
 from memrecall.server.errors import (
     SHUTTING_DOWN,
@@ -49,7 +49,7 @@ _CLOSE_HEADER = (b"connection", b"close")
 # A proxy may pick a different duplicate than we do.
 _SINGLE_HEADERS = (
     *("Authorization", "Content-Type", "Content-Encoding", "Origin"),
-    *(USER_HEADER, PROJECT_HEADER, DEADLINE_HEADER),
+    *(*SCOPE_HEADERS, DEADLINE_HEADER),
 )
 _DEADLINE_HEADER = DEADLINE_HEADER.lower().encode()
 
@@ -268,7 +268,7 @@ class AdmissionMiddleware:
         elif scope["path"] not in PROBE_PATHS:
             client = scope.get("client")
             scope["state"]["principal"] = await self._authenticator.authenticate(headers, client)
-        if scope["method"] in ("POST", "PATCH", "DELETE"):
+        if scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
             receive = await self._read_body(scope, headers, receive)
         await self._app(scope, receive, _log_reads(scope, send))
 

@@ -151,7 +151,7 @@ async def recall(
     are sent as they happen, followed by `done` with the result, or by `error`. With
     `Accept: text/plain`, the response is the block for a model's prompt, empty if there is none.
     """
-    scope = context.principal.scope(user_id, body.session_id, body.project)
+    scope = await context.scope(user_id, body.session_id, body.project)
     context.log_fields["query_chars"] = body.characters()
     closing = context.service.closing
     accept = request.headers.get("accept", "")
@@ -232,6 +232,7 @@ class RecallHandler:
             has_result = False
             try:
                 async for event in events:
+                    await self.context.require_member(self.scope)
                     has_result = isinstance(event, RecallResult)
                     yield self._finish(event) if isinstance(event, RecallResult) else event
             except (asyncio.CancelledError, GeneratorExit):

@@ -13,8 +13,8 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from memrecall.memory import AsyncMemory, Policy
-from memrecall.scope import Permission, Scope
-from memrecall.server.errors import Problem, RequestError
+from memrecall.scope import Permission, Scope, space_of
+from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.memory_models import (
     AgentRequest,
@@ -47,7 +47,15 @@ class ProjectQuery(RequestModel):
     project: Annotated[ProjectLabel | None, Field(description="Only this project.")] = None
 
 
-ALL = ProjectQuery()
+class ErasureQuery(ProjectQuery):
+    """What is erased."""
+
+    with_contributions: Annotated[
+        bool, Field(description="Erase what the user wrote to spaces too.")
+    ] = False
+
+
+ALL = ErasureQuery()
 
 
 class StateQuery(SessionRequest):
@@ -166,8 +174,11 @@ class ExportStream(Response):
 
     media_type = LINES_TYPE
 
-    def __init__(self, lines: AsyncGenerator[str, None], context: RequestContext) -> None:
+    def __init__(
+        self, lines: AsyncGenerator[str, None], context: RequestContext, user_id: str
+    ) -> None:
         super().__init__()
+        self._user_id = user_id
         del self.headers["content-length"]
         self._lines = lines
         self._context = context
@@ -185,6 +196,7 @@ class ExportStream(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         async with aclosing(self._lines) as lines:
             async for chunk in _join_lines(lines):
+                await self._context.enter(self._user_id)  # a member may have left the space
                 if start:
                     await send(start)
                     start = {}
@@ -239,7 +251,7 @@ async def export_user(
     """
     memory = await _whole_user(user_id, context)
     await _require_sensitive(user_id, context)
-    return ExportStream(memory.export(project=query.project), context)
+    return ExportStream(memory.export(project=query.project), context, user_id)
 
 
 @router.post(
@@ -261,17 +273,20 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
 
 @router.delete("/users/{user_id}", **route_options("erase_user", ErasedUser))
 async def erase_user(
-    user_id: PathId, query: Annotated[ProjectQuery, Query()], context: Context
+    user_id: PathId, query: Annotated[ErasureQuery, Query()], context: Context
 ) -> Response:
     """Erase a user for good: all rows, vectors and traces. A key of this user alone is revoked.
-    With `project`, only its messages and memories are erased.
+    With `project`, only its messages and memories are erased. What they wrote to spaces stays under
+    another name by default.
     """
     context.principal.require_write()
     memory = await _whole_user(user_id, context)
     if query.project is not None:
         counts = dict.fromkeys(ErasedUser.model_fields, 0)
         return JsonResponse(counts | await memory.erase_project(query.project))
-    report = await memory.erase()
+    if space_of(user_id) is not None:
+        raise invalid_field("project", "is required; DELETE /v1/spaces/{space_id} erases a space")
+    report = await memory.erase(with_contributions=query.with_contributions)
     # The user's audit log was erased too, so that only the operator's log has the line.
     fields = {"action": "erase_user", "key": context.principal.key_id, "user": user_id}
     log.info("audit", extra={"fields": fields})
@@ -291,7 +306,7 @@ async def _require_sensitive(user_id: str, context: RequestContext) -> None:
     """Refuse a key that may not read all memories: an export without some would look complete."""
     if Permission.SENSITIVE in context.principal.permissions:
         return
-    if await context.library.store.memories(Scope(user_id)).has_sensitive():
+    if await context.library.store.memories(Scope.of_owner(user_id)).has_sensitive():
         message = "the user has sensitive memories: this requires a key with --allow-sensitive"
         raise RequestError(Problem("PERMISSION_DENIED", message, {"reason": "sensitive"}))
 

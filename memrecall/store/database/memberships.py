@@ -32,43 +32,47 @@ _OF_MEMBER = (
     memberships.c.member == bindparam("of_member"),
 )
 _ROLE = select(memberships.c.role).where(*_OF_MEMBER)
+_OF_EITHER = memberships.c.member.in_([bindparam("of_member"), bindparam("of_key")])
 # Every request in a space executes it: one statement for the version and the membership.
 _ENTRY = (
     select(
         *(users.c.epoch, users.c.version, users.c.status, users.c.time_zone),
-        memberships.c.role,
+        *(memberships.c.role, memberships.c.member),
         select(agents.c.status)
         .where(agents.c.agent_id == bindparam("of_agent"))
         .scalar_subquery()
         .label("agent_status"),
     )
     .join(memberships, memberships.c.user_id == users.c.user_id)
-    .where(users.c.user_id == bindparam("of_owner"), *_OF_MEMBER)
+    .where(users.c.user_id == bindparam("of_owner"), _OF_EITHER)
 )
 
 
 async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope, Any]:
     """Return the scope of a space for a scope's member, and the stored state of the space.
 
-    NotFound if they are not a member. Agents share a space, so that its scope has none; who wrote
-    a row is its author.
+    The member is the scope's key, else its user; NotFound if neither is one. Agents share a space,
+    so that its scope has none; who wrote a row is its author.
     """
-    member = scope.member or scope.user_id
-    if scope.space is not None or (scope.member is None and member.startswith(KEY_PREFIX)):
+    user = None if scope.user_id.startswith(KEY_PREFIX) else scope.user_id  # no user is a key
+    if scope.space is not None or (scope.member is None and user is None):
         raise space_not_found()
     owner = space_owner(space_id)
-    row = await read_entry(reads, owner, member, scope.agent_id)
-    role = SpaceRole(row.role)
-    inside = replace(scope, user_id=owner, agent_id=None, spaces=(), member=member, role=role)
-    return inside, row
+    row = await read_entry(reads, owner, user, scope.agent_id, scope.member)
+    entered = {"member": row.member, "role": SpaceRole(row.role)}
+    return replace(scope, user_id=owner, agent_id=None, spaces=(), **entered), row
 
 
 async def read_entry(
-    reads: Reads, owner: str, member: str | None, agent_id: str | None = None
+    reads: Reads,
+    owner: str,
+    member: str | None,
+    agent_id: str | None = None,
+    key: str | None = None,
 ) -> Any:
-    """Return the state of a space and a member's role; NotFound for anyone else."""
-    ids = {"of_owner": owner, "of_member": member, "of_agent": agent_id}
-    rows = await reads.fetch(_ENTRY, ids)
+    """Return the state of a space and a member's role, the key's first; NotFound for others."""
+    ids = {"of_owner": owner, "of_member": member, "of_agent": agent_id, "of_key": key}
+    rows = sorted(await reads.fetch(_ENTRY, ids), key=lambda row: bool(row.member != key))
     if not rows:
         raise space_not_found()
     if not rows[0].status or not (rows[0].agent_status or rows[0].agent_status is None):

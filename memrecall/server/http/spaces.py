@@ -1,0 +1,147 @@
+"""Spaces: their members and log, and the promotion of memories."""
+
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from memrecall.scope import SPACE_PREFIX, SpaceRole
+from memrecall.server.http.context import Context
+from memrecall.server.http.message_models import Digits, PathId, RequestModel
+from memrecall.server.http.openapi import route_options
+from memrecall.server.http.responses import JsonResponse, JsonRoute
+from memrecall.store.database.cursors import LARGEST_LIST
+from memrecall.store.spaces import Space
+from memrecall.types import NAME_LENGTH, CleanText, Id
+
+router = APIRouter(prefix="/v1/spaces", tags=["spaces"], route_class=JsonRoute)
+
+Item = TypeVar("Item")
+_Name = Annotated[CleanText, Field(max_length=NAME_LENGTH)]
+Row = dict[str, str | int | None]
+
+
+class NewSpace(RequestModel):
+    """A space to create; 409 if its id is taken."""
+
+    space_id: Id
+    name: _Name = ""
+    description: Annotated[CleanText, Field(max_length=1_000)] = ""
+
+
+class SpaceName(RequestModel):
+    """The name of a space, which confirms its deletion; in the query or the body."""
+
+    name: _Name = ""
+
+
+class MemberRequest(RequestModel):
+    """The role of a member, and the name that others see."""
+
+    role: SpaceRole
+    name: _Name | None = None
+
+
+class MemoryReference(RequestModel):
+    """A memory of the caller to promote, or a copy in the space to demote."""
+
+    memory_id: Id
+
+
+class AuditQuery(RequestModel):
+    """A page of the log; `after` is the last `entry_id` of the previous page."""
+
+    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits] = 100
+    after: Id | None = None
+
+
+class Results(BaseModel, Generic[Item]):
+    """A list of results."""
+
+    results: list[Item]
+
+
+_NO_NAME = SpaceName()
+
+
+@router.get("", **route_options("list_spaces", Results[Space]))
+async def list_spaces(context: Context) -> Response:
+    """List the spaces of the caller: of their user, and of the key itself."""
+    scope, spaces = context.principal.member_scope(), context.library.store.spaces
+    members = dict.fromkeys((scope.user_id, str(scope.member)))  # the role of the key counts
+    found = {space.space_id: space for name in members for space in await spaces.list_of(name)}
+    return JsonResponse({"results": [found[name].as_dict() for name in sorted(found)]})
+
+
+@router.post("", **route_options("create_space", Space))
+async def create_space(body: NewSpace, context: Context) -> Response:
+    """Create a space, whose first admin is the user of the request, or the key without one."""
+    context.principal.require_write()
+    admin = context.principal.member_scope().user_id
+    space = await context.library.store.spaces.create(**body.model_dump(), admin=admin)
+    return JsonResponse(space.as_dict())
+
+
+@router.get("/{space_id}", **route_options("read_space", Space))
+async def read_space(space_id: PathId, context: Context) -> Response:
+    """Read the name, the description and the caller's role."""
+    return JsonResponse(await (await context.memory(SPACE_PREFIX + space_id)).space_info())
+
+
+@router.delete("/{space_id}", **route_options("delete_space", dict[str, int]))
+async def delete_space(
+    space_id: PathId,
+    query: Annotated[SpaceName, Query()],
+    context: Context,
+    body: SpaceName = _NO_NAME,
+) -> Response:
+    """Erase a space with everything in it, and return the counts of erased rows."""
+    memory = await context.writable_memory(SPACE_PREFIX + space_id)
+    return JsonResponse(await memory.delete_space(name=query.name or body.name))
+
+
+@router.get("/{space_id}/members", **route_options("list_members", Results[Row]))
+async def list_members(space_id: PathId, context: Context) -> Response:
+    """List the users and keys that can see the space, oldest first."""
+    memory = await context.memory(SPACE_PREFIX + space_id)
+    return JsonResponse({"results": await memory.members()})
+
+
+@router.put("/{space_id}/members/{member}", **route_options("set_member", Row))
+async def set_member(
+    space_id: PathId, member: PathId, body: MemberRequest, context: Context
+) -> Response:
+    """Add a user, or a key as `key:` and its id; or change their role or name."""
+    memory = await context.writable_memory(SPACE_PREFIX + space_id)
+    return JsonResponse(await memory.set_member(member, body.role, name=body.name))
+
+
+@router.delete("/{space_id}/members/{member}", **route_options("remove_member", Row))
+async def remove_member(space_id: PathId, member: PathId, context: Context) -> Response:
+    """Remove a member, or leave; what they wrote stays. 409 for the last admin."""
+    memory = await context.writable_memory(SPACE_PREFIX + space_id)
+    await memory.remove_member(member)
+    return JsonResponse({"member": member, "event": "REMOVE"})
+
+
+@router.post("/{space_id}/promote", **route_options("promote_memory", Row))
+async def promote_memory(space_id: PathId, body: MemoryReference, context: Context) -> Response:
+    """Copy a memory of the caller to the space, with its messages; again: the same copy."""
+    memory = await context.promoting_memory(space_id)
+    return JsonResponse(await memory.promote(body.memory_id, space_id))
+
+
+@router.post("/{space_id}/demote", **route_options("demote_memory", Row))
+async def demote_memory(space_id: PathId, body: MemoryReference, context: Context) -> Response:
+    """Erase a copy that the caller promoted."""
+    memory = await context.promoting_memory(space_id)
+    return JsonResponse(await memory.demote(body.memory_id, space_id))
+
+
+@router.get("/{space_id}/audit", **route_options("read_space_audit", Results[Row]))
+async def read_space_audit(
+    space_id: PathId, query: Annotated[AuditQuery, Query()], context: Context
+) -> Response:
+    """Read who changed what in the space, the latest first, without contents."""
+    memory = await context.memory(SPACE_PREFIX + space_id)
+    return JsonResponse({"results": await memory.audit(limit=query.limit, after=query.after)})
