@@ -135,10 +135,19 @@ def set_zone(
 
 
 @user_commands.command("erase")
-def erase_user(user: UserArgument, shared: options.SharedOptions, yes: options.Yes = False) -> None:
-    """Erase all data of a user, derived data included."""
+def erase_user(
+    user: UserArgument,
+    shared: options.SharedOptions,
+    yes: options.Yes = False,
+    with_contributions: Annotated[
+        bool, Option("--with-contributions", help="Also erase what they wrote to spaces.")
+    ] = False,
+) -> None:
+    """Erase all data of a user; what they wrote to spaces stays there under another name."""
     _confirm(f"all data of user {user}", yes)
-    erased = shared.of_user(user).with_library(lambda library: library.erase_user(user))
+    erased = shared.of_user(user).with_library(
+        lambda library: library.erase_user(user, with_contributions=with_contributions)
+    )
     fields = {"user_id": user, **erased.as_dict()}
     shared.print_outcome(_describe_erased(erased), fields)
 
@@ -222,18 +231,31 @@ def create_key(
     ] = False,
     expires: Annotated[str | None, Option(help="Lifetime (90m, 12h, 30d, 8w) or end time.")] = None,
     name: Annotated[str, Option(help="Label for listings.")] = "",
+    space: Annotated[
+        list[str] | None, Option(help="Make the key a member of this space; repeatable.")
+    ] = None,
+    role: options.SpaceRoleOption = "reader",
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
+    from memrecall.scope import KEY_PREFIX, Scope, space_owner
     from memrecall.store import Grant
+    from memrecall.store.spaces import parse_role
 
+    member_role = parse_role(role)
+    scopes = [Scope.of_owner(space_owner(space_id)) for space_id in space or ()]
     permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
-    grant = Grant(_read_users(user or [], all_users, operator), agent, read_only, permissions)
+    users = _read_users(user or [], all_users, operator or bool(space))
+    grant = Grant(users, agent, read_only, permissions, is_member=bool(space))
     expires_at = read_expiry(expires)
 
     async def create(library: Any) -> tuple[Any, str, bool, list[str]]:
         store = library.store
         is_first = not await store.keys.exist()
+        for scope in scopes:
+            await store.spaces.get(scope)  # NotFound, before there is a key
         key, text = await store.keys.create(grant, name=name, expires_at=expires_at)
+        for scope in scopes:
+            await store.spaces.set_member(scope, f"{KEY_PREFIX}{key.key_id}", member_role, name)
         checked = sorted(grant.users or ())[:_MAX_CHECKED_USERS]
         unknown = [user_id for user_id in checked if await store.feed(user_id).version() is None]
         return key, text, is_first, unknown
@@ -265,7 +287,8 @@ def _read_users(names: list[str], all_users: bool, operator: bool) -> frozenset[
         raise InvalidArgument("--user and --all-users are mutually exclusive", hint="Drop one")
     if not names and not all_users and not operator:
         raise InvalidArgument(
-            "the key would give access to nothing", hint="Give --user, --all-users or --operator"
+            "the key would give access to nothing",
+            hint="Give --user, --all-users, --space or --operator",
         )
     return None if all_users else frozenset(names)
 

@@ -24,7 +24,7 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.agent.tools.search import preview_content
 from memrecall.errors import NotFound
-from memrecall.library.spaces import describe_origin
+from memrecall.library.spaces import describe_origin, origin_fields
 from memrecall.search import SearchRequest
 from memrecall.search.request import Kind
 from memrecall.search.results import NO_SCORES, UserRow, make_hit
@@ -207,6 +207,7 @@ async def search_messages(context: ToolContext, params: MessageSearchParams) -> 
             "said_at": format_time(hit.ts),
             "session_id": hit.session_id,
             "relevance_score": round(hit.score, 4),
+            **origin_fields(hit),
         }
         for hit, excerpt in zip(page.results, excerpts, strict=True)
     ]

@@ -26,6 +26,7 @@ from memrecall.agent.trace_events import (
     ThoughtEvent,
     TraceEvent,
 )
+from memrecall.library.spaces import origin_fields
 from memrecall.text.language import fill_phrase, read_phrases
 from memrecall.text_length import single_line
 from memrecall.types import Language, cut_to_minute, format_minute, to_zone
@@ -191,7 +192,8 @@ class RecallViewer:
         )
 
     def _view_evidence(self, memory: "RecalledMemory", zone: tzinfo) -> ItemView:
-        notes = [*memory.describe_certainty(self._language).values()]
+        notes = [*origin_fields(memory).values()]
+        notes += memory.describe_certainty(self._language).values()
         notes += _describe_times(memory.times, zone)
         if memory.valid_to is not None:
             notes.append(self.say("valid_until", day=f"{to_zone(memory.valid_to, zone):%Y-%m-%d}"))
