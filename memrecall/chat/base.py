@@ -203,7 +203,7 @@ class Chat:
         scope = self._scope
         memory = AsyncMemory(
             library=self._library,
-            user_id=DEFAULT_NAME if scope.space else scope.user_id,
+            user_id=scope.member if scope.space else scope.user_id,
             agent_id=scope.agent_id,
             session_id=self._session,
             extractor=extractor,

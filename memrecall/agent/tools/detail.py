@@ -246,6 +246,7 @@ class MemoryPart(ToolOutput):
     said_at: str
     valid_to: str | None
     truncated: bool
+    space: str | None = None
 
 
 async def read_memory(context: ToolContext, params: ReadMemoryParams) -> MemoryPart:
@@ -265,6 +266,11 @@ async def read_memory(context: ToolContext, params: ReadMemoryParams) -> MemoryP
         fields |= {"kind": "knowledge", "said_at": format_time(entries[0].updated_at)}
     else:
         raise NotFound(f"there is no memory or message {key[:100]!r}", hint="Use a key from recall")
+    if (space := scope.split_key(key)[0]) and fields["kind"] != "knowledge":
+        row: Any = (memories or messages)[0]
+        names = await store.spaces.names(row.user_id)
+        author = names.get(row.author or "", row.author)
+        fields["space"] = describe_origin(space, author, fields["said_at"])
     content, end = fields["content"], params.offset + PART_LENGTH
     fields["content"] = content[params.offset : end]
     defaults = {"summary": "", "speaker": None, "valid_to": None, "truncated": False}
