@@ -1,7 +1,6 @@
 """`agents`, `users`, `sessions`, `projects` and `keys`: who has data, and who may access it."""
 
 import re
-from collections.abc import Awaitable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -46,17 +45,21 @@ def _confirm(subject: str, yes: bool) -> None:
         typer.confirm(f"Erase {subject}? This cannot be undone", abort=True, err=True)
 
 
-def _set_enabled(kind: str, name: str, enabled: bool, shared: options.SharedOptions) -> None:
-    def change(library: Any) -> Awaitable[None]:
-        owners = library.store.owners
-        setter = owners.set_agent_enabled if kind == "agent" else owners.set_user_enabled
-        result: Awaitable[None] = setter(name, enabled)
-        return result
+def _add_switch(group: options.CommandGroup, kind: str, verb: str, text: str) -> None:
+    """Add a command that disables or enables an agent or a user."""
+    argument = Argument(metavar=kind.upper(), help=f"{kind.title()} id.")
 
-    shared.with_library(change)
-    status = "enabled" if enabled else "disabled"
-    fields = {f"{kind}_id": name, status: True}
-    shared.print_outcome(f"{kind} {output.escape(name)} is {status}", fields)
+    @group.command(verb, help=text)
+    def switch(name: Annotated[str, argument], shared: options.SharedOptions) -> None:
+        setter, is_enabled = f"set_{kind}_enabled", verb == "enable"
+        shared.with_library(lambda lib: getattr(lib.store.owners, setter)(name, is_enabled))
+        fields = {f"{kind}_id": name, f"{verb}d": True}
+        shared.print_outcome(f"{kind} {output.escape(name)} is {verb}d", fields)
+
+
+for _group, _kind in ((agent_commands, "agent"), (user_commands, "user")):
+    _add_switch(_group, _kind, "disable", f"Refuse new writes and recalls of this {_kind}.")
+    _add_switch(_group, _kind, "enable", f"Allow writes and recalls of this {_kind} again.")
 
 
 def _describe_erased(erased: Any) -> str:
@@ -71,18 +74,6 @@ def list_agents(
     """List agents by id."""
     page = shared.with_library(lambda lib: lib.store.owners.list_agents(after, limit))
     _print_owners(page, "agent_id", shared)
-
-
-@agent_commands.command("disable")
-def disable_agent(agent: AgentArgument, shared: options.SharedOptions) -> None:
-    """Refuse new writes and recalls of an agent."""
-    _set_enabled("agent", agent, False, shared)
-
-
-@agent_commands.command("enable")
-def enable_agent(agent: AgentArgument, shared: options.SharedOptions) -> None:
-    """Allow writes and recalls of an agent again."""
-    _set_enabled("agent", agent, True, shared)
 
 
 @agent_commands.command("erase")
@@ -106,18 +97,6 @@ def list_users(
     """List users by id."""
     page = shared.with_library(lambda lib: lib.store.owners.list_users(agent, after, limit))
     _print_owners(page, "user_id", shared)
-
-
-@user_commands.command("disable")
-def disable_user(user: UserArgument, shared: options.SharedOptions) -> None:
-    """Refuse new writes and recalls of a user."""
-    _set_enabled("user", user, False, shared)
-
-
-@user_commands.command("enable")
-def enable_user(user: UserArgument, shared: options.SharedOptions) -> None:
-    """Allow writes and recalls of a user again."""
-    _set_enabled("user", user, True, shared)
 
 
 @user_commands.command("zone")

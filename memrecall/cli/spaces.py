@@ -1,6 +1,5 @@
 """`spaces`: data that several users share, their members, and who can see what."""
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -16,15 +15,13 @@ Name = Annotated[str | None, Option(help="Name that people see.")]
 Description = Annotated[str, Option("--description", help="What the space is for.")]
 HitId = Annotated[str, Argument(help="Id of a memory, a message or the trace of a recall.")]
 
+_SPACE, _ENTRY = "{space_id:<24} {role:<11} {name}", "{at:.16} {action:<8} {target}"
+
 space_commands = CommandGroup(help="Share spaces: create, members, promote, who can see what.")
 
 
 def _line(text: str, note: str = "") -> str:
-    return f"{output.escape(text)}  [dim]{output.escape(note)}[/dim]".rstrip()
-
-
-def _print_items(shared: UserOptions, items: Any, describe: Callable[[Any], str]) -> None:
-    shared.print_page({"items": items}, map(describe, items))
+    return output.escape(text.rstrip()) + (f"  [dim]{output.escape(note)}[/dim]" if note else "")
 
 
 @space_commands.command("create")
@@ -39,8 +36,8 @@ def create(space: Space, shared: UserOptions, name: Name = None, about: Descript
 def list_spaces(shared: UserOptions) -> None:
     """List a user's spaces, with the role in each."""
     items = shared.with_memory(lambda memory: memory.spaces())
-    form = "{space_id:<24} {role:<11} {name}".format_map
-    _print_items(shared, items, lambda item: _line(form(item), item["description"]))
+    lines = [_line(_SPACE.format_map(item), item["description"]) for item in items]
+    shared.print_page({"items": items}, lines, empty="no spaces")
 
 
 @space_commands.command("members")
@@ -48,7 +45,7 @@ def list_spaces(shared: UserOptions) -> None:
 def list_grants(space: Space, shared: UserOptions) -> None:
     """List the members and keys of a space: role, since when, granted by whom."""
     items = shared.with_memory(lambda memory: memory.space(space).grants())
-    _print_items(shared, items, _describe_grant)
+    shared.print_page({"items": items}, map(_describe_grant, items))
 
 
 def _describe_grant(item: dict[str, Any]) -> str:
@@ -96,8 +93,8 @@ def demote(memory_id: MemoryId, space: Space, shared: UserOptions) -> None:
 def audit(space: Space, shared: UserOptions, after: After = "") -> None:
     """List who changed what in a space, latest first, without contents."""
     items = shared.with_memory(lambda memory: memory.space(space).audit(after=after or None))
-    form = "{at:.16} {action:<8} {target}".format_map
-    _print_items(shared, items, lambda item: _line(form(item), f"by {item['actor']}"))
+    lines = [_line(_ENTRY.format_map(item), f"by {item['actor']}") for item in items]
+    shared.print_page({"items": items}, lines)
 
 
 @space_commands.command("who-can-see")
@@ -113,8 +110,8 @@ def who_can_see(memory_id: MemoryId, shared: UserOptions) -> None:
 def why_seen(key: HitId, shared: UserOptions) -> None:
     """Explain why the user can read a memory or message, or the items of a recall."""
     items = shared.with_spaces(lambda memory: memory.why_seen(key))
-    form = "{id}  {reason}".format_map
-    _print_items(shared, items, lambda i: _line(form(i), f"since {i['since']}" * bool(i["space"])))
+    lines = [_line(f"{i['id']}  {i['reason']}", i.get("since", "")) for i in items]
+    shared.print_page({"items": items}, lines, empty="nothing was recalled")
 
 
 @space_commands.command("delete")
