@@ -43,7 +43,6 @@ class SpaceRole(StrEnum):
                 hint="Ask an admin of the space",
                 reason="space_role",
                 role=self.value,
-                reason="role",
             )
 
 
