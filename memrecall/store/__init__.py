@@ -47,7 +47,7 @@ from memrecall.store.traces.records import (
     measure_body,
     withhold_contents,
 )
-from memrecall.store.traces.trace_list import TRACE_ORDERS, ListedTrace, TraceQuery
+from memrecall.store.traces.trace_list import ListedTrace, TraceQuery
 from memrecall.store.transfer import parse_record
 from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 
@@ -56,7 +56,6 @@ __all__ = [
     "EDITABLE_FIELDS",
     "GRAPH_TABLES",
     "JOB_PREFIX",
-    "TRACE_ORDERS",
     "VECTOR_DTYPE",
     "AuditEntry",
     "ChangeFeed",

@@ -13,8 +13,8 @@ Keyed = tuple[ServerProcess, dict[str, str]]
 
 async def open_recall(window: Window, user: str, question: str) -> None:
     # The oldest recall of a question is that of the sample; other tests repeat some.
-    await window.open(f"/recalls?user={user}&order=oldest")
-    await window.page.click(f".mr-list a:has-text('{question}')")
+    await window.open(f"/recalls?user={user}")
+    await window.page.locator(f".mr-list a:has-text('{question}')").last.click()
     await window.page.wait_for_selector("h2:has-text('Feedback')")
     await window.ready()
 

@@ -61,9 +61,7 @@ async def test_trace_can_be_downloaded(window: Window, tmp_path: Path) -> None:
     assert body["handoff"]["relevant_memory_keys"]
 
 
-async def test_recalls_of_all_users_are_filtered_and_sorted(
-    browser: Any, keyed_server: Keyed
-) -> None:
+async def test_recalls_of_all_users_are_filtered(browser: Any, keyed_server: Keyed) -> None:
     server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         page = window.page
@@ -79,11 +77,7 @@ async def test_recalls_of_all_users_are_filtered_and_sorted(
         assert await page.locator(".mr-list .mr-item").count() == 1
         await page.click(".mr-list .mr-chip:has-text('lin')")
         await page.wait_for_selector("h2:has-text('New recall')")
-        await window.open("/recalls?order=fastest&min_confidence=0&max_confidence=x")
-        quickest = await page.locator(".mr-list .mr-item").first.inner_text()
-        await window.open("/recalls?order=slowest")
-        assert await page.locator(".mr-list .mr-item").last.inner_text() == quickest
-        await window.open("/recalls?min_confidence=1.5")
+        await window.open("/recalls?q=nowhere")
         assert "No stored recalls match." in await window.text()
 
 

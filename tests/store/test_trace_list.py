@@ -1,4 +1,4 @@
-"""The list of recalls over several users: order, filters, pages, cost and what it hides."""
+"""The list of recalls over several users: filters, pages, cost and what it hides."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ import pytest
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.store import TRACE_ORDERS, ListedTrace, Store, TraceQuery
+from memrecall.store import ListedTrace, Store, TraceQuery
 from memrecall.store.traces import trace_list
 from tests.cases import check_each_async
 from tests.counting import recorded_statements
@@ -20,19 +20,11 @@ from .samples import add_memory, new_message, new_trace
 NOW = datetime.now(UTC).replace(microsecond=0)
 USERS = ("ann", "ben", "李")
 QUESTIONS = ("Which tea?", "我对什么过敏？", "100% of_it")
-KEY = {
-    "newest": lambda item: item.created_at,
-    "oldest": lambda item: item.created_at,
-    "least_confident": lambda item: item.confidence,
-    "most_confident": lambda item: item.confidence,
-    "slowest": lambda item: item.seconds,
-    "fastest": lambda item: item.seconds,
-}
 ALL = TraceQuery()
 
 
 async def fill(store: Store, count: int = 24) -> None:
-    """Store recalls of three users, with ties in every order."""
+    """Store recalls of three users, with equal times."""
     for user in USERS:
         await store.timeline(Scope(user)).add([new_message("m")])
     for number in range(count):
@@ -40,11 +32,8 @@ async def fill(store: Store, count: int = 24) -> None:
             f"t{number:03}",
             QUESTIONS[number % 3],
             created_at=NOW - timedelta(minutes=number // 4),
-            confidence=number % 5 / 4,
             abstained=number % 5 == 0,
             stop_reason="model_failed" if number % 6 == 0 else "handoff",
-            seconds=number % 7 / 2,
-            model=("rules", "tiny-8b")[number % 2],
         )
         scope = Scope(USERS[number % 3], agent_id=("a", "b")[number % 2])
         await store.traces(scope).add(trace, 30)
@@ -69,22 +58,15 @@ def ids(items: Collection[ListedTrace]) -> list[str]:
     return [item.trace_id for item in items]
 
 
-async def test_every_order_is_total_and_pages_do_not_change_it(store: Store) -> None:
+async def test_order_is_total_and_pages_do_not_change_it(store: Store) -> None:
     await fill(store)
     everything = await read(store)
     assert len(everything) == 24
-
-    async def check(case: tuple[str, int]) -> None:
-        order, limit = case
-        is_descending = order in ("newest", "most_confident", "slowest")
-        expected = sorted(
-            everything,
-            key=lambda item: (KEY[order](item), item.user_id, item.trace_id),
-            reverse=is_descending,
-        )
-        assert ids(await read(store, TraceQuery(order=order), limit)) == ids(expected)
-
-    await check_each_async(list(product(TRACE_ORDERS, (5, 24))), check)
+    newest_first = sorted(
+        everything, key=lambda i: (i.created_at, i.user_id, i.trace_id), reverse=True
+    )
+    for limit in (5, 24):
+        assert ids(await read(store, limit=limit)) == ids(newest_first)
 
 
 FILTERS: list[tuple[dict[str, Any], Any]] = [
@@ -93,14 +75,11 @@ FILTERS: list[tuple[dict[str, Any], Any]] = [
     ({"text": "100%"}, lambda item: "100%" in item.query),
     ({"text": "f_i"}, lambda item: "f_i" in item.query),
     ({"stop_reason": "model_failed"}, lambda item: item.stop_reason == "model_failed"),
-    ({"model": "Tiny"}, lambda item: item.model == "tiny-8b"),
     ({"abstained": True}, lambda item: item.abstained),
     ({"abstained": False}, lambda item: not item.abstained),
-    ({"min_confidence": 0.5, "max_confidence": 0.8}, lambda item: 0.5 <= item.confidence <= 0.8),
-    ({"min_seconds": 2}, lambda item: item.seconds >= 2),
     (
-        {"order": "slowest", "model": "rules", "text": "tea"},
-        lambda item: item.model == "rules" and "tea" in item.query,
+        {"stop_reason": "handoff", "text": "tea"},
+        lambda item: item.stop_reason == "handoff" and "tea" in item.query,
     ),
 ]
 
@@ -165,15 +144,12 @@ async def test_cursor_of_another_list_is_refused(store: Store) -> None:
     cursor = (await store.trace_list.page(ALL, 1)).next_cursor
     others: list[dict[str, Any]] = [
         {"query": TraceQuery(text="tea")},
-        {"query": TraceQuery(order="oldest")},
         {"users": ("ann",)},
         {"agent_id": "a"},
     ]
     for other in others:
         with pytest.raises(InvalidArgument, match="cursor"):
             await store.trace_list.page(**{"query": ALL, "limit": 1, "cursor": cursor, **other})
-    with pytest.raises(InvalidArgument, match="order"):
-        TraceQuery(order="random")
 
 
 async def test_question_that_is_a_hidden_message_is_neither_shown_nor_found(store: Store) -> None:
@@ -192,19 +168,17 @@ async def test_question_that_is_a_hidden_message_is_neither_shown_nor_found(stor
 async def test_statements_do_not_grow_with_users_and_read_an_index(tmp_path: Path) -> None:
     async with await Store.open(str(tmp_path / "chat.db")) as store:
         await fill(store)
-        for query in (ALL, *(TraceQuery(order=order, text="tea") for order in TRACE_ORDERS)):
+        for query in (ALL, TraceQuery(text="tea")):
             with recorded_statements() as statements:
                 await store.trace_list.page(query, 10)
             assert len(statements) <= 4
         async with store.database.autocommit() as connection:
-            for order in TRACE_ORDERS:
-                query = TraceQuery(order=order, text="tea")
-                compiled = (
-                    trace_list._Search(query, None, None, 10, None)
-                    .select_matches()
-                    .compile(connection.sync_engine, compile_kwargs={"literal_binds": True})
-                )
+            for start in (None, (NOW, "ben", "t010")):
+                window = trace_list.select_window(None, start, with_questions=True)
+                compiled = trace_list.select_matches(
+                    window, TraceQuery(text="tea"), None, 10
+                ).compile(connection.sync_engine, compile_kwargs={"literal_binds": True})
                 plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}")
                 details = " / ".join(row[-1] for row in plan)
-                assert "SCAN traces USING INDEX ix_traces_" in details, details
+                assert "traces USING INDEX ix_traces_latest" in details, details
                 assert "TEMP B-TREE" not in details.partition("ix_traces")[0], details

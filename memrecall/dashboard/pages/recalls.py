@@ -1,7 +1,6 @@
-"""The list of recalls of all users that the key may see, filtered and sorted."""
+"""The list of recalls of all users that the key may see, filtered."""
 
 from datetime import UTC, tzinfo
-from math import isfinite
 
 from nicegui import ui
 
@@ -23,7 +22,6 @@ from memrecall.dashboard.widgets import (
 )
 from memrecall.server.auth import Principal
 from memrecall.store import (
-    TRACE_ORDERS,
     Feedback,
     ListedTrace,
     StoredPage,
@@ -33,7 +31,6 @@ from memrecall.store import (
 from memrecall.types import format_minute
 
 _ABSTAINED = {"yes": True, "no": False}
-_NUMBERS = ("min_confidence", "max_confidence", "min_seconds")
 
 
 @register_page("/recalls", "recalls")
@@ -78,24 +75,11 @@ async def _read_page(page: Page, principal: Principal) -> StoredPage[ListedTrace
 def _read_query(page: Page) -> TraceQuery:
     """Return the filter in the address; invalid values are ignored."""
     query = page.query
-    numbers = {name: _parse_number(query.get(name, "")) for name in _NUMBERS}
-    order = query.get("order", "")
     return TraceQuery(
         text=query.get("q", "").strip(),
         stop_reason=query.get("reason", ""),
-        model=query.get("model", "").strip(),
         abstained=_ABSTAINED.get(query.get("abstained", "")),
-        order=order if order in TRACE_ORDERS else TRACE_ORDERS[0],
-        **numbers,
     )
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if isfinite(number) else None
 
 
 def _draw_filters(page: Page, users: list[str]) -> None:
@@ -109,15 +93,6 @@ def _draw_filters(page: Page, users: list[str]) -> None:
         form_select(text("stop_reason"), "reason", {"": text("any"), **reasons}, reason)
         answers = {"": text("any"), "no": text("answered"), "yes": text("abstained_short")}
         form_select(text("outcome"), "abstained", answers, query.get("abstained", ""))
-        field = ui.input(text("model"), value=query.get("model", ""))
-        field.props("name=model outlined dense")
-        for name in _NUMBERS:
-            number = _parse_number(query.get(name, ""))
-            field = ui.input(text(name), value="" if number is None else f"{number:g}")
-            step = "1" if name == "min_seconds" else "0.05"
-            field.props(f"name={name} type=number min=0 step={step} outlined dense")
-        orders = {order: text(f"order_{order}") for order in TRACE_ORDERS}
-        form_select(text("order"), "order", orders, query.get("order", ""))
         ui.button(text("filter"), icon="filter_list").props("type=submit unelevated")
 
 
