@@ -102,13 +102,13 @@ class TraceList:
     ) -> tuple[list[Position], Position | None]:
         """Return the positions of a page, and the one that the next page follows, if any."""
         rows = await self._database.fetch(select_matches(window, query, agent_id, limit + 1))
-        positions: list[Position] = [(row[0], row[1], row[2]) for row in rows]
+        positions = [_read_position(row) for row in rows]
         if len(positions) > limit:
             return positions[:limit], positions[limit - 1]
         if query == TraceQuery() and agent_id is None:
             return positions, None
         last = await self._database.fetch(window.limit(1).offset(SCANNED_TRACES - 1))
-        return positions, (last[0][0], last[0][1], last[0][2]) if last else None
+        return positions, _read_position(last[0]) if last else None
 
     async def _read(self, keys: Sequence[tuple[str, str]]) -> list[ListedTrace]:
         """Return the summaries of some recalls, in the order of the keys."""
@@ -153,3 +153,7 @@ def select_matches(
     order = [scanned[name] for name in _NAMES]
     matches = select(*order).where(*conditions)
     return matches.order_by(*(column.desc() for column in order)).limit(limit)
+
+
+def _read_position(row: Any) -> Position:
+    return (row[0], row[1], row[2])
