@@ -166,7 +166,7 @@ class Page:
         """Return the memory of the user or space in the address; NotFound if it is not allowed."""
         scope = await self.scope()
         if not self.space:
-            return (await self.request_context()).memory(self.user)
+            return await (await self.request_context()).memory(self.user)
         # Without an actor, changes are the member's: other members do not know their keys.
         member, granted = scope.member, scope.permissions
         bound = self.service.memory.bind(user_id=member, member=member, permissions=granted)
