@@ -9,7 +9,6 @@ from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.agent.autogen.agent import MemRecallAgent
-    from memrecall.agent.autogen.components import bind_components
     from memrecall.agent.autogen.context import MemoryContext
     from memrecall.agent.autogen.memory import RecallMemory, RecallTool, memory_tools
     from memrecall.agent.driver import Recaller, RecallOptions
@@ -40,7 +39,6 @@ __all__ = [
     "StopReason",
     "Trace",
     "TraceEvent",
-    "bind_components",
     "memory_tools",
     "write_block",
 ]
@@ -49,7 +47,6 @@ __getattr__ = lazy_exports(
     __name__,
     {
         ".autogen.agent": ("MemRecallAgent",),
-        ".autogen.components": ("bind_components",),
         ".autogen.context": ("MemoryContext",),
         ".autogen.memory": ("RecallMemory", "RecallTool", "memory_tools"),
         ".driver": ("RecallOptions", "Recaller"),

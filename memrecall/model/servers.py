@@ -11,11 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from autogen_core import Component
 from autogen_core.models import ChatCompletionClient, CreateResult
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument, ModelFailed, RunError, describe_validation_error
 from memrecall.model.client import (
@@ -35,7 +34,7 @@ from memrecall.model.failures import (
 from memrecall.model.wire import STREAM_END, AnswerCollector, WireAnswer, read_events, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry
-from memrecall.settings import OPENAI, check_key, check_url, load_settings, parse_object
+from memrecall.settings import OPENAI, check_key, check_url, parse_object
 from memrecall.text_length import single_line
 
 if TYPE_CHECKING:
@@ -73,18 +72,7 @@ def make_client(settings: Settings) -> ChatCompletionClient | None:
     )
 
 
-class ServerClientConfig(BaseModel):
-    """The settings of a client as data for `dump_component`; keys are never among them."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str
-    base_url: str
-    timeout: float
-    options: dict[str, Any]
-
-
-class ServerClient(BaseClient, Component[ServerClientConfig]):
+class ServerClient(BaseClient):
     """A client of a server, with up to three attempts; all failures are `ModelFailed`.
 
     `timeout` limits one attempt, or the wait for the next piece of a stream, in seconds. `options`
@@ -92,13 +80,7 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
     and so is the `extra_body` of a call's `extra_create_args`. An option that the server refuses
     is not sent again; a forced tool choice becomes "auto". Reasoning is sent back together with
     the tool calls that it led to, as DeepSeek requires. Errors quote the server, but never the key.
-    A dumped component has no key; a loaded one has that of the settings, if it is for the server of
-    the settings.
     """
-
-    component_type = "model"
-    component_config_schema = ServerClientConfig
-    component_provider_override = "memrecall.model.servers.ServerClient"
 
     def __init__(
         self,
@@ -123,19 +105,6 @@ class ServerClient(BaseClient, Component[ServerClientConfig]):
     def refused_options(self) -> frozenset[str]:
         """The options that the server has refused, such as "tool_choice=forced"."""
         return frozenset(self._accepted.refused)
-
-    def _to_config(self) -> ServerClientConfig:
-        return ServerClientConfig(
-            model=self.model, base_url=self._url, timeout=self._timeout, options=self._options
-        )
-
-    @classmethod
-    def _from_config(cls, config: ServerClientConfig) -> Self:
-        settings = load_settings({}).settings
-        # Whoever wrote the configuration must not get the key sent to another server.
-        is_configured = config.base_url == (settings.base_url or OPENAI)
-        key = settings.api_key if is_configured else None
-        return cls(**config.model_dump(), api_key=key or "")
 
     async def load(self) -> None:
         """Import OpenAI's library, which takes a second, in a thread, and set it up."""

@@ -17,7 +17,7 @@ from autogen_agentchat.messages import (
     ToolCallRequestEvent,
 )
 from autogen_agentchat.state import BaseState
-from autogen_core import CancellationToken, Component, FunctionCall
+from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import (
     FunctionExecutionResult,
     RequestUsage,
@@ -25,9 +25,8 @@ from autogen_core.models import (
 )
 from pydantic import Field
 
-from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
 from memrecall.agent.conversation import LARGEST_WINDOW
-from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions, stream_recall, utc_now
+from memrecall.agent.driver import RecallArguments, Recaller, stream_recall, utc_now
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.agent.result import RecallHandoff, RecallResult, StopReason
@@ -62,23 +61,13 @@ class MemRecallAgentState(BaseState):
     conversation: list[ConversationMessage] = Field(default_factory=list)
 
 
-class MemRecallAgentConfig(ReaderConfig):
-    """The settings of a `MemRecallAgent`."""
-
-    name: str
-    description: str
-
-
-class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentConfig]):
+class MemRecallAgent(BaseChatAgent):
     """Runs one recall over the messages it receives and answers with the handoff.
 
     Each turn continues the conversation of the turns that have ended; recalls that run at once on
     one instance do not see each other. After a handoff of a Swarm agent, it hands back to that
     agent.
     """
-
-    component_config_schema = MemRecallAgentConfig
-    component_provider_override = "memrecall.agent.MemRecallAgent"
 
     def __init__(
         self,
@@ -98,13 +87,6 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
         # AutoGen stamps messages with the time of the machine, which another clock contradicts.
         has_own_clock = arguments.get("clock", utc_now) is not utc_now
         self._uses_time_of_messages = not has_own_clock and arguments.get("as_of") is None
-        self._config = MemRecallAgentConfig(
-            name=name,
-            description=description,
-            options=arguments.get("options", RecallOptions()),
-            user_sources=sorted(self._user_sources),
-            block_characters=block_characters,
-        )
         self._conversation: list[ConversationMessage] = []
 
     @property

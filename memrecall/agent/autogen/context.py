@@ -5,14 +5,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
-from autogen_core import CancellationToken, Component
+from autogen_core import CancellationToken
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import LLMMessage
 from pydantic import BaseModel, Field
 
-from memrecall.agent.autogen.components import BlockConfig, RecallComponent
 from memrecall.agent.blocks import BlockRecaller
-from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions
+from memrecall.agent.driver import RecallArguments, Recaller
 from memrecall.agent.offline.needs import RecallWhen
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message
 from memrecall.agent.result import RecallResult, StopReason
@@ -29,13 +28,7 @@ class MemoryContextState(BaseModel):
     blocks: dict[int, str] = Field(default_factory=dict)
 
 
-class MemoryContextConfig(BlockConfig):
-    """The settings of a `MemoryContext`."""
-
-    initial_messages: list[LLMMessage] | None = None
-
-
-class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryContextConfig]):
+class MemoryContext(ChatCompletionContext):
     """The messages of one conversation, with what the last user message refers to.
 
     `recall` can be called by itself. As a context, `get_messages` recalls at most once for one user
@@ -45,9 +38,6 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
     cancellation token: set that of the parent's run as `cancellation_token`, and cancelling the run
     ends the recall.
     """
-
-    component_config_schema = MemoryContextConfig
-    component_provider_override = "memrecall.agent.MemoryContext"
 
     def __init__(
         self,
@@ -64,13 +54,6 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         self._recaller = Recaller(library, scope, **arguments)
         self._block_recaller = BlockRecaller(
             self._recaller, user_sources, block_characters, when=when
-        )
-        self._config = MemoryContextConfig(
-            options=arguments.get("options", RecallOptions()),
-            initial_messages=initial_messages,
-            user_sources=sorted(self._block_recaller.user_sources),
-            block_characters=block_characters,
-            when=when,
         )
         self._blocks: dict[int, str] = {}  # by the index of the user message
         self._lock = asyncio.Lock()

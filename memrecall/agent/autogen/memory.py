@@ -9,10 +9,10 @@ import json
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from autogen_agentchat.messages import BaseAgentEvent
-from autogen_core import CancellationToken, Component
+from autogen_core import CancellationToken
 from autogen_core.memory import (
     Memory,
     MemoryContent,
@@ -23,19 +23,11 @@ from autogen_core.memory import (
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, LLMMessage
 from autogen_core.tools import BaseStreamTool, ToolSchema
-from pydantic import BaseModel, ConfigDict
 
 from memrecall.agent.autogen.agent import to_agent_event
-from memrecall.agent.autogen.components import (
-    DEFAULT_BINDING,
-    BlockConfig,
-    RecallComponent,
-    RecallConfig,
-    find_binding,
-)
 from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.dispatch import error_code
-from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions
+from memrecall.agent.driver import RecallArguments, Recaller
 from memrecall.agent.offline.needs import RecallWhen
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import (
@@ -70,26 +62,11 @@ TOOL_DESCRIPTION = TOOLS[RECALL].texts("en").description
 _TEXT_TYPES = (MemoryMimeType.TEXT.value, MemoryMimeType.MARKDOWN.value, MemoryMimeType.JSON.value)
 
 
-class RecallToolConfig(RecallConfig):
-    """The settings of a `RecallTool`."""
-
-    name: str = RECALL
-    description: str = TOOL_DESCRIPTION
-    language: Language = "en"
-
-
-class RecallTool(
-    RecallComponent,
-    BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswer],
-    Component[RecallToolConfig],
-):
+class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswer]):
     """Recall as a tool of a parent agent.
 
     Calls may run in parallel; a cancelled parent ends them at once.
     """
-
-    component_config_schema = RecallToolConfig
-    component_provider_override = "memrecall.agent.RecallTool"
 
     def __init__(
         self,
@@ -105,12 +82,6 @@ class RecallTool(
         self._tool = TOOLS[RECALL].for_interface(Interface.AUTOGEN)
         self._recaller = Recaller(library, scope, **arguments)
         self._context = ToolContext(library=library, scope=scope, language=language)
-        self._config = RecallToolConfig(
-            options=arguments.get("options", RecallOptions()),
-            name=name,
-            description=description,
-            language=language,
-        )
 
     @property
     def schema(self) -> ToolSchema:
@@ -154,25 +125,11 @@ class RecallTool(
         return to_json(value.model_dump(exclude_none=True))
 
 
-class MemoryToolConfig(BaseModel):
-    """The settings of a `MemoryTool`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    binding: str = DEFAULT_BINDING
-    tool: str
-    language: Language = "en"
-
-
-class MemoryTool(SchemaTool, Component[MemoryToolConfig]):
+class MemoryTool(SchemaTool):
     """A tool of the table for a parent agent. A cancelled parent does not interrupt a write."""
 
-    component_config_schema = MemoryToolConfig
-    component_provider_override = "memrecall.agent.autogen.memory.MemoryTool"
-
-    def __init__(self, tool: Tool, context: ToolContext, binding: str = DEFAULT_BINDING) -> None:
+    def __init__(self, tool: Tool, context: ToolContext) -> None:
         super().__init__(tool.function_schema(context.language), tool.arguments, tool.result)
-        self._binding = binding
         self._tool = tool
         self._context = context
 
@@ -190,20 +147,6 @@ class MemoryTool(SchemaTool, Component[MemoryToolConfig]):
         if isinstance(value, ToolFailure):
             return to_json(value.as_json())
         return to_json(value.model_dump(exclude_defaults=True))
-
-    def _to_config(self) -> MemoryToolConfig:
-        language = self._context.language
-        return MemoryToolConfig(binding=self._binding, tool=self.name, language=language)
-
-    @classmethod
-    def _from_config(cls, config: MemoryToolConfig) -> Self:
-        binding, tools = find_binding(config.binding), tools_for(Interface.AUTOGEN)
-        if config.tool not in tools or config.tool == RECALL:
-            raise InvalidArgument(f"{config.tool!r} is not a memory tool", hint="Use remember")
-        context = ToolContext(
-            library=binding["library"], scope=binding["scope"], language=config.language
-        )
-        return cls(tools[config.tool], context, config.binding)
 
 
 def _unchanged(error: MemrecallError) -> MemoryChange:
@@ -238,7 +181,7 @@ def memory_tools(
     return [recall if name == RECALL else MemoryTool(tool, context) for name, tool in tools.items()]
 
 
-class RecallMemory(RecallComponent, Memory, Component[BlockConfig]):
+class RecallMemory(Memory):
     """A memory for a parent agent's `memory=[...]`.
 
     Each turn adds at most one message of data to the parent's context, before the model is called.
@@ -246,10 +189,6 @@ class RecallMemory(RecallComponent, Memory, Component[BlockConfig]):
     with "always", every text of the user is recalled for. `update_context` gets no cancellation
     token from AutoGen: set the token of the parent's run as `cancellation_token`.
     """
-
-    component_type = "memory"
-    component_config_schema = BlockConfig
-    component_provider_override = "memrecall.agent.RecallMemory"
 
     def __init__(
         self,
@@ -265,12 +204,6 @@ class RecallMemory(RecallComponent, Memory, Component[BlockConfig]):
         self.cancellation_token: CancellationToken | None = None
         self._block_recaller = BlockRecaller(
             self._recaller, user_sources, block_characters, "after", when
-        )
-        self._config = BlockConfig(
-            options=arguments.get("options", RecallOptions()),
-            user_sources=sorted(self._block_recaller.user_sources),
-            block_characters=block_characters,
-            when=when,
         )
 
     async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
