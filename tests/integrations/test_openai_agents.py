@@ -110,8 +110,17 @@ def config(memory: Any, **arguments: Any) -> RunConfig:
 
 
 class TestFilter(TurnContract):
+    def user_of(self, context: Any) -> str:
+        return str(context.context)
+
     async def run_turn(
-        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
+        self,
+        memory: Any,
+        request: str,
+        *,
+        stream: bool = False,
+        user: str | None = None,
+        **arguments: Any,
     ) -> Turn:
         model = ScriptedModel(speak("Port 5433."))
         agent, settings = Agent("assistant", model=model), config(memory, **arguments)
@@ -120,7 +129,7 @@ class TestFilter(TurnContract):
             async for _ in result.stream_events():
                 pass
         else:
-            result = await Runner.run(agent, request, run_config=settings)
+            result = await Runner.run(agent, request, run_config=settings, context=user)
         return Turn(model.request_texts(), str(result.final_output))
 
     async def test_one_recall_for_the_calls_of_a_run(self, library: Library) -> None:
@@ -250,12 +259,21 @@ class TestSession:
 
 
 class TestTools(ToolContract):
+    def user_of(self, context: Any) -> str:
+        return str(context.context)
+
     async def call_tool(
-        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
+        self,
+        memory: Any,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        user: str | None = None,
+        **settings: Any,
     ) -> str:
         model = ScriptedModel(call(name, **arguments), speak("Done."))
         agent = Agent("assistant", model=model, tools=memory_tools(memory, **settings))
-        parsed = parse_messages((await Runner.run(agent, "Go.")).new_items)
+        parsed = parse_messages((await Runner.run(agent, "Go.", context=user)).new_items)
         assert [message.role.value for message in parsed] == ["tool", "assistant"]
         assert parsed[1].text == "Done."
         return parsed[0].text

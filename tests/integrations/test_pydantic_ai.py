@@ -6,9 +6,22 @@ from typing import Any
 import pytest
 
 from memrecall import AsyncMemory
+from memrecall.memory import Library
 from memrecall.messages import parse_messages
+from memrecall.scope import Scope
 
-from .contract import REQUEST, SEAT, ToolContract, answer_keys, block_keys, require, run_example
+from .contract import (
+    PEANUTS,
+    REQUEST,
+    SEAT,
+    ToolContract,
+    Turn,
+    TurnContract,
+    answer_keys,
+    block_keys,
+    require,
+    run_example,
+)
 
 require("pydantic_ai")
 
@@ -24,7 +37,25 @@ from pydantic_ai.messages import (  # noqa: E402
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel  # noqa: E402
 
 from memrecall.integrations.agent_memory import AgentMemory  # noqa: E402
-from memrecall.integrations.pydantic_ai import MemoryToolset  # noqa: E402
+from memrecall.integrations.pydantic_ai import MemoryToolset, RecallCapability  # noqa: E402
+
+
+class QuotingModel:
+    """A model that plays its calls, then answers; it records the texts of its requests."""
+
+    def __init__(self, *calls: ToolCallPart) -> None:
+        self.calls = list(calls)
+        self.texts: list[list[str]] = []
+
+    def function_model(self) -> FunctionModel:
+        return FunctionModel(self.answer, stream_function=self.stream)
+
+    def answer(self, messages: list[Any], _: AgentInfo) -> ModelResponse:
+        self.texts.append([message.text for message in parse_messages(messages)])
+        return ModelResponse(parts=[self.calls.pop() if self.calls else TextPart("Port 5433.")])
+
+    async def stream(self, messages: list[Any], info: AgentInfo) -> Any:
+        yield self.answer(messages, info).parts[0].content
 
 
 def make_agent(
@@ -55,12 +86,67 @@ def make_agent(
     return Agent(model, toolsets=[MemoryToolset(memory, **settings)]), answers
 
 
+class TestCapability(TurnContract):
+    def user_of(self, context: Any) -> str:
+        return str(context.deps)
+
+    async def run_turn(
+        self,
+        memory: Any,
+        request: str,
+        *,
+        stream: bool = False,
+        user: str | None = None,
+        **arguments: Any,
+    ) -> Turn:
+        model = QuotingModel()
+        capability = RecallCapability(memory, remember=False, **arguments)
+        agent: Agent[Any, str] = Agent(model.function_model(), capabilities=[capability])
+        if stream:
+            async with agent.run_stream(request, deps=user) as result:
+                answer = await result.get_output()
+            history = result.all_messages()
+        else:
+            outcome = await agent.run(request, deps=user)
+            answer, history = outcome.output, outcome.all_messages()
+        texts = [message.text for message in parse_messages(history)]
+        assert texts == [request, answer]  # the history does not get the block
+        return Turn(model.texts[-1], answer)
+
+    async def test_requests_of_a_run_share_one_recall_and_the_turn_is_stored(
+        self, memory: AsyncMemory, library: Library
+    ) -> None:
+        model = QuotingModel(ToolCallPart("remember", {"text": "tea"}))
+        agent = Agent(
+            model.function_model(),
+            capabilities=[RecallCapability(memory)],
+            toolsets=[MemoryToolset(memory)],
+        )
+        await agent.run(REQUEST, conversation_id="new")
+        first, second = model.texts
+        assert first == second[: len(first)]
+        assert "a1" in block_keys(first[0])
+        assert len((await library.store.traces(Scope("ann")).page()).items) == 1
+        page = await memory.get_all(session_id="new", messages=True)
+        texts = [item["memory"] for item in page["results"] if item["role"] != "tool"]
+        assert sorted(texts) == sorted([REQUEST, "Port 5433."])
+
+
 class TestToolset(ToolContract):
+    def user_of(self, context: Any) -> str:
+        return str(context.deps)
+
     async def call_tool(
-        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
+        self,
+        memory: Any,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        user: str | None = None,
+        **settings: Any,
     ) -> str:
         agent, answers = make_agent(memory, name, arguments, **settings)
-        assert (await agent.run("Go.")).output == "Done."
+        assert (await agent.run("Go.", deps=user)).output == "Done."
         return answers[0]
 
     async def test_streamed_run(self, memory: AsyncMemory) -> None:
@@ -102,4 +188,4 @@ async def test_history_of_a_run_can_be_recalled_for(memory: AsyncMemory) -> None
 @pytest.mark.concurrent
 def test_example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     lines = run_example("pydantic_ai_agent.py", monkeypatch, capsys)
-    assert lines == [f"tools: You said: “{SEAT}”"]
+    assert lines == [f"recall: You said: “{PEANUTS}”", f"tools:  You said: “{SEAT}”"]
