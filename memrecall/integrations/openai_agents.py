@@ -23,7 +23,8 @@ from memrecall.integrations.agent_memory import (
 )
 from memrecall.integrations.bound_tools import BoundTool, bind_tools
 from memrecall.json_objects import METADATA_BYTES, json_bytes, make_storable
-from memrecall.messages import ConversationMessage, parse_message
+from memrecall.messages import PICTURES, ConversationMessage, parse_message
+from memrecall.pictures import caption_of
 from memrecall.text_length import ELLIPSIS, truncate_text
 from memrecall.types import MESSAGE_LENGTH, Message, Role
 
@@ -178,11 +179,12 @@ def _to_message(item: Any) -> ConversationMessage:
     The text of a message is cut if it is too long. The item is kept whole, except for pictures,
     whose bytes are not stored, and for what exceeds the limit of metadata.
     """
-    item = make_storable(without_pictures(dict(item)))
+    message = parse_message(make_storable(dict(item)), read_pictures=True)
+    item = make_storable(_without_bytes(dict(item)))
     if json_bytes(item) > _ITEM_BYTES:
         item = make_storable(item, _ITEM_TEXT)
-    message = parse_message(item)
-    metadata = {_ITEM: item}
+    pictures = message.metadata.get(PICTURES)
+    metadata = {_ITEM: item} | ({PICTURES: pictures} if pictures else {})
     if message.text.strip():
         return replace(message, text=_cut(message.text), message_id=None, metadata=metadata)
     kind = str(item.get("type") or "item")
@@ -190,6 +192,17 @@ def _to_message(item: Any) -> ConversationMessage:
     return ConversationMessage(
         message.role, _cut(call or f"[{kind}]"), content_type=kind[:50], metadata=metadata
     )
+
+
+def _without_bytes(value: Any) -> Any:
+    """Return an item with a text in place of each picture whose bytes it has."""
+    if isinstance(value, list):
+        return [_without_bytes(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("type") == "input_image" and str(value.get("image_url")).startswith("data:"):
+        return {"type": "input_text", "text": caption_of(value) or "[image]"}
+    return {name: _without_bytes(each) for name, each in value.items()}
 
 
 def _cut(text: str) -> str:

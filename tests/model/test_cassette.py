@@ -233,6 +233,33 @@ async def test_extra_and_missing_calls_are_mismatches(path: Path) -> None:
         await client.create(history(3))
 
 
+async def test_requests_replay_in_any_order_and_equal_ones_in_recorded_order(path: Path) -> None:
+    recorder = RecordingClient(ScriptedClient([say("a1"), say("b"), say("a2")]), path)
+    for number in (0, 1, 0):
+        await recorder.create(history(number))
+    client = ReplayClient(path)
+    answers = [(await client.create(history(number))).content for number in (1, 0, 0)]
+    assert answers == ["b", "a1", "a2"]
+    client.assert_exhausted()
+    client = ReplayClient(path)
+    await client.create(history(1))
+    with pytest.raises(CassetteMismatch, match="calls 1, 3 were never made"):
+        client.assert_exhausted()
+    with pytest.raises(CassetteMismatch, match=r"call 2 was made, but .* has 3 as often"):
+        await client.create(history(1))
+
+
+async def test_miss_names_the_nearest_recording(path: Path) -> None:
+    await record(path, say("一"), say("二"), say("三"))
+    changed = [*history(1), user_message("问题 X")]
+    with pytest.raises(CassetteMismatch, match=r"call 3 .* differs in messages: message 4"):
+        await ReplayClient(path).create(changed)
+    client = ReplayClient(path)
+    await client.create(history(2))
+    with pytest.raises(CassetteMismatch, match=r"call 2 .* differs in options"):
+        await client.create(history(1), extra_create_args={"seed": 1})
+
+
 async def test_replay_honours_cancelled_token(path: Path) -> None:
     await record(path, say("一"))
     token = CancellationToken()
