@@ -192,10 +192,11 @@ def origin_of(role: Role) -> Origin:
 def name_sources(sources: Iterable[object]) -> frozenset[str]:
     """Return the names of message sources, which are names or AutoGen agents."""
     items = [sources] if isinstance(sources, str) else sources
-    return frozenset(map(_name_source, items))
+    return frozenset(map(name_source, items))
 
 
-def _name_source(source: object) -> str:
+def name_source(source: object) -> str:
+    """Return the name of a message source, which is a name or an AutoGen agent."""
     name = source if isinstance(source, str) else getattr(source, "name", None)
     if isinstance(name, str) and name:
         return name

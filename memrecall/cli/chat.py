@@ -16,6 +16,7 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.text.terminal import sanitize, usable_width
 
 _PROMPT = "you: "
 _WAKE_SECONDS = 0.5
@@ -116,7 +117,7 @@ def _run_group(
         if speaker is None:
             return
         others = [member_id for member_id in responders if member_id != speaker]
-        prompt = f"{output.sanitize(group.members.get(speaker).name)}: "
+        prompt = f"{sanitize(group.members.get(speaker).name)}: "
         for line in input_lines(prompt):
             message = GroupMessage(speaker=speaker, content=line)
             _try_turn(partial(_reply_in_group, runner, group, message, others, json), json)
@@ -178,7 +179,7 @@ def _collect_turn(
     from memrecall.cli.views.chat import ChatTurnView
 
     terminal = output.console()
-    view = ChatTurnView(terminal, output.usable_width(terminal.width), speaker)
+    view = ChatTurnView(terminal, usable_width(terminal.width), speaker)
 
     async def collect() -> dict[str, Any]:
         collected: list[dict[str, Any]] = []

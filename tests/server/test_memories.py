@@ -100,11 +100,11 @@ class TestAdd:
         for path, body in requests("!!"):
             response = await ann.post(path, json=body)
             assert (response.status_code, "base64" in response.text) == (400, True)
-        assert await list_memories(ann, messages=True) == []
+        assert (await ann.get("/v1/users/ann/messages")).json()["items"] == []
         for path, body in requests(pixel):
             assert (await ann.post(path, json=body)).is_success
-        page = (await ann.get("/v1/memories", params={"messages": True})).json()
-        boats = [item for item in page["results"] if item["memory"] == "My boat\n[image]"]
+        items = (await ann.get("/v1/users/ann/messages")).json()["items"]
+        boats = [item for item in items if item["content"] == "My boat\n[image]"]
         assert [item["metadata"]["pictures"][0]["type"] for item in boats] == ["image/gif"] * 3
 
     async def test_refused_message_is_named(self, sqlite_service: HttpService) -> None:

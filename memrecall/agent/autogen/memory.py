@@ -33,6 +33,7 @@ from memrecall.agent.autogen.components import (
     RecallConfig,
     find_binding,
 )
+from memrecall.agent.autogen.context import MemoryContext
 from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions
@@ -276,6 +277,11 @@ class RecallMemory(RecallComponent, Memory, Component[BlockConfig]):
     async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
         """Recall for the last user message, and add the result to the context as one message."""
         messages = await model_context.get_messages()
+        if isinstance(model_context, MemoryContext) and model_context.serves(self._recaller):
+            # Its block is for the same user: a second one would repeat it.
+            last = model_context.last_result
+            shown = MemoryQueryResult(results=[]) if last is None else _query_result(last)
+            return UpdateContextResult(memories=shown)
         index = self._block_recaller.last_request(messages)
         block, result = "", None
         if index is not None and not any(map(_is_answer, messages[index + 1 :])):
