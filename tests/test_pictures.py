@@ -16,7 +16,7 @@ from memrecall import AsyncMemory, GroupChat, Library, Scope, SingleChat
 from memrecall.chat import Member
 from memrecall.errors import InvalidArgument
 from memrecall.messages import PICTURES, parse_messages, parse_new_messages
-from memrecall.pictures import PICTURE_BYTES, describe_picture
+from memrecall.messages.pictures import PICTURE_BYTES, describe_picture
 from tests.importers.reading import read
 
 _buffer = io.BytesIO()

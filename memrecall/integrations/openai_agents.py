@@ -24,7 +24,7 @@ from memrecall.integrations.agent_memory import (
 from memrecall.integrations.bound_tools import BoundTool, bind_tools
 from memrecall.json_objects import METADATA_BYTES, json_bytes, make_storable
 from memrecall.messages import PICTURES, ConversationMessage, parse_message
-from memrecall.pictures import caption_of
+from memrecall.messages.pictures import caption_of
 from memrecall.text_length import ELLIPSIS, truncate_text
 from memrecall.types import MESSAGE_LENGTH, Message, Role
 

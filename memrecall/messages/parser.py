@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeGuard
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument, describe_validation_error
-from memrecall.pictures import caption_of, describe_picture, get_field
+from memrecall.messages.pictures import caption_of, describe_picture, get_field
 from memrecall.types import NewMessage, Origin, Role, check_json, check_text, parse_time
 
 PICTURES = "pictures"  # the metadata key of what is stored of them
