@@ -1,20 +1,15 @@
-"""Evaluators answer one question through the production code path: by search or by recall."""
+"""Answers to single questions through the production code path: by search or by recall."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus
 from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
+from memrecall.evaluation.runs import RunPlan
 from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.search.request import Mode
-from memrecall.types import format_time
 
 if TYPE_CHECKING:
     from memrecall.agent import RecallResult
@@ -23,21 +18,26 @@ _DIGITS = 6  # of a score: enough to rank by, and equal on every run
 
 
 @dataclass(frozen=True, slots=True)
-class SearchEvaluator:
-    """Answers with one search for the question's text."""
+class Evaluator:
+    """Answers the questions of a plan; a recall without a model uses the offline rules."""
 
     library: Library
     corpus: Corpus
-    depth: int
-    mode: Mode = "hybrid"
+    plan: RunPlan
+    model_client: Any = None
 
     async def ask(self, question: Question) -> QuestionResult:
+        """Answer one question, independent of the previous one."""
+        is_search = self.plan.mode == "search"
+        return await (self._search(question) if is_search else self._recall(question))
+
+    async def _search(self, question: Question) -> QuestionResult:
         """Run one search over everything up to the question's `as_of`."""
         horizon = question.horizon
         request = SearchRequest(
             question.query,
-            mode=self.mode,
-            limit=self.depth,
+            mode=self.plan.retrieval,
+            limit=self.plan.depth,
             until=horizon and horizon + timedelta(microseconds=1),
             now=horizon or self.corpus.now(question.user_id),
         )
@@ -53,83 +53,26 @@ class SearchEvaluator:
             probabilities=tuple(probabilities) if is_complete else None,
         )
 
-
-@dataclass(frozen=True, slots=True)
-class CassetteFolder:
-    """The cassettes of a run, one per question, recorded or replayed."""
-
-    folder: Path
-    replay: bool
-
-    def prepare(self, corpus: Corpus, *, resumed: bool) -> None:
-        """Reject a corpus that cannot be replayed, and a folder with other cassettes."""
-        undated = [line for line, item in corpus.memories if item.memory.valid_from is None]
-        if undated:
-            raise InvalidArgument(
-                f"{corpus.path} line {undated[0]}: a memory without valid_from carries the time of "
-                "the import, so that recalls of it cannot be replayed",
-                hint="Add a valid_from, or drop --record and --replay",
-            )
-        if self.replay:
-            return
-        if not resumed and self.folder.exists() and any(self.folder.iterdir()):
-            raise InvalidArgument(f"{self.folder} is not empty", hint="Record into an empty folder")
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    def client(self, question: Question, inner: Any, moment: datetime) -> Any:
-        """Return the recording or replaying client of one question."""
-        from memrecall.model import RecordingClient, ReplayClient
-
-        path = self.folder / f"{quote(question.query_id, safe='')}.jsonl"
-        if self.replay:
-            return ReplayClient(path)
-        about = {"now": format_time(moment), "as_of": question.as_of is not None}
-        return RecordingClient(inner, path, overwrite=True, about=about)
-
-
-@dataclass(frozen=True, slots=True)
-class RecallEvaluator:
-    """Answers with the whole recall loop."""
-
-    library: Library
-    corpus: Corpus
-    depth: int
-    model_client: Any
-    cassettes: CassetteFolder | None = None
-    disabled: Sequence[str] = ()
-
-    async def ask(self, question: Question) -> QuestionResult:
-        """Run one recall, independent of the previous one."""
+    async def _recall(self, question: Question) -> QuestionResult:
+        """Run the whole recall loop."""
         from memrecall.agent import Recaller, RecallOptions
 
         horizon = question.horizon
         moment = horizon or self.corpus.now(question.user_id)
-        client = self.model_client
-        if self.cassettes is not None:
-            client = self.cassettes.client(question, client, moment)
         recaller = Recaller(
             self.library,
             _scope(question),
-            client,
-            RecallOptions(
-                keep_traces_days=0,
-                grow_window="grow_window" not in self.disabled,
-                expand_queries="expand_queries" not in self.disabled,
-            ),
+            self.model_client,
+            RecallOptions(keep_traces_days=0),
             clock=lambda: moment,
         )
         result = await recaller.recall(question.conversation, as_of=horizon)
-        if self.cassettes is not None and self.cassettes.replay:
-            client.assert_exhausted()
         return QuestionResult(
             query_id=question.query_id,
             category=question.category,
-            retrieved=_rank_keys(result)[: self.depth],
+            retrieved=_rank_keys(result)[: self.plan.depth],
             recalled=_record(result),
         )
-
-
-Evaluator = SearchEvaluator | RecallEvaluator
 
 
 def _scope(question: Question) -> Scope:
