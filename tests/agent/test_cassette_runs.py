@@ -125,8 +125,8 @@ async def test_recalls_at_once_replay(library: Library, tmp_path: Path) -> None:
     questions = [f"{REQUEST}, question {number}" for number in range(6)]
 
     async def recall_all(run: CassetteRun, order: list[str]) -> list[Any]:
-        delays = cycle([0.03, 0.0, 0.02, 0.01, 0.0])
-        model = run_model(run, "recall", *repeat(answer_any_recall(delays), 12))
+        answer = answer_any_recall(cycle([0.03, 0.0, 0.02, 0.01, 0.0]))
+        model = run_model(run, "recall", *repeat(answer, 12))
         tool = RecallTool(library, ANN, model_client=model, clock=run.clock)
         runs = [tool.run_json({"query": each}, CancellationToken()) for each in order]
         answers = zip(order, await asyncio.gather(*runs), strict=True)

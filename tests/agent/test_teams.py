@@ -214,7 +214,7 @@ async def test_memory_and_context_of_one_user_add_one_block(library: Library) ->
     assert isinstance(model, ScriptedClient)
     assert len(recalled_blocks(model.requests[0].messages)) == 1
     (event,) = [m for m in result.messages if isinstance(m, MemoryQueryEvent)]
-    assert [content.metadata["memory_key"] for content in event.content] == ["a1"]
+    assert [(content.metadata or {})["memory_key"] for content in event.content] == ["a1"]
     assert client.remaining == 0
     context = MemoryContext(library, ANN, initial_messages=[user_message()])
     await other.update_context(context)  # of another user

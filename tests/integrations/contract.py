@@ -80,9 +80,7 @@ class RecallContract:
         """Return the keys of the memories in what the model gets."""
         return block_keys(text)
 
-    async def recall(
-        self, memory: Any, request: str = REQUEST, *, user: str | None = None, **arguments: Any
-    ) -> str:
+    async def recall(self, memory: Any, request: str = REQUEST, **arguments: Any) -> str:
         """Return what the model gets of a recall; `user` is put into the framework's context."""
         raise NotImplementedError
 
@@ -154,13 +152,7 @@ class TurnContract(RecallContract):
     """A recall before each turn of an agent, as one message of data."""
 
     async def run_turn(
-        self,
-        memory: Any,
-        request: str,
-        *,
-        stream: bool = False,
-        user: str | None = None,
-        **arguments: Any,
+        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
     ) -> Turn:
         """Run a turn whose model answers "Port 5433."."""
         raise NotImplementedError
@@ -199,13 +191,7 @@ class ToolContract(RecallContract):
         return [] if "this request has no memory" in text else answer_keys(text)
 
     async def call_tool(
-        self,
-        memory: Any,
-        name: str,
-        arguments: dict[str, Any],
-        *,
-        user: str | None = None,
-        **settings: Any,
+        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
     ) -> str:
         """Return what a tool answers in a run; the settings are of the tools."""
         raise NotImplementedError

@@ -92,14 +92,9 @@ class TestProvider(TurnContract):
         return str(context.state["user"])
 
     async def run_turn(
-        self,
-        memory: Any,
-        request: str,
-        *,
-        stream: bool = False,
-        user: str | None = None,
-        **arguments: Any,
+        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
     ) -> Turn:
+        user = arguments.pop("user", None)
         chat = ScriptedChat(Content.from_text("Port 5433."))
         agent = make_agent(chat, RecallProvider(memory, remember=False, **arguments))
         if stream:
@@ -143,14 +138,9 @@ class TestTools(ToolContract):
         return str(context.state["user"])
 
     async def call_tool(
-        self,
-        memory: Any,
-        name: str,
-        arguments: dict[str, Any],
-        *,
-        user: str | None = None,
-        **settings: Any,
+        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
     ) -> str:
+        user = settings.pop("user", None)
         chat = ScriptedChat(call(name, **arguments), Content.from_text("Done."))
         agent = Agent(chat, tools=memory_tools(memory, **settings))
         assert (await agent.run("Go.", session=session_of(user))).text == "Done."

@@ -85,14 +85,9 @@ class TestNodes(TurnContract):
         return str(context["configurable"]["user"])
 
     async def run_turn(
-        self,
-        memory: Any,
-        request: str,
-        *,
-        stream: bool = False,
-        user: str | None = None,
-        **arguments: Any,
+        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
     ) -> Turn:
+        user = arguments.pop("user", None)
         graph = make_graph(memory, "Port 5433.", remember=False, **arguments)
         if stream:
             states = graph.astream(ask(request), THREAD, stream_mode="values")
@@ -140,9 +135,8 @@ class TestRetriever(RecallContract):
     def keys(self, text: str) -> list[str]:
         return list(json.loads(text))
 
-    async def recall(
-        self, memory: Any, request: str = REQUEST, *, user: str | None = None, **arguments: Any
-    ) -> str:
+    async def recall(self, memory: Any, request: str = REQUEST, **arguments: Any) -> str:
+        user = arguments.pop("user", None)
         documents = await RecallRetriever(memory, **arguments).ainvoke(request, as_user(user))
         return json.dumps([document.id for document in documents])
 
@@ -165,14 +159,9 @@ class TestTools(ToolContract):
         return str(context["configurable"]["user"])
 
     async def call_tool(
-        self,
-        memory: Any,
-        name: str,
-        arguments: dict[str, Any],
-        *,
-        user: str | None = None,
-        **settings: Any,
+        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
     ) -> str:
+        user = settings.pop("user", None)
         tools = ToolNode(memory_tools(memory, **settings))
         call = AIMessage("", tool_calls=[ToolCall(name=name, args=arguments, id="1")])
         graph = StateGraph(MessagesState).add_node("tools", tools).add_edge(START, "tools")

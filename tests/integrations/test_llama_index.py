@@ -114,14 +114,9 @@ class TestBlock(TurnContract):
         return str(context)
 
     async def run_turn(
-        self,
-        memory: Any,
-        request: str,
-        *,
-        stream: bool = False,
-        user: str | None = None,
-        **arguments: Any,
+        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
     ) -> Turn:
+        user = arguments.pop("user", None)
         agent, model = make_agent("Port 5433.")
         session = user or "chat-1"
         async with open_chat(RecallBlock(memory, **arguments), session_id=session) as chat:
@@ -165,7 +160,7 @@ class TestBlock(TurnContract):
     async def test_cancelled_run_ends_the_recall(self, library: Library) -> None:
         """A workflow ends its steps by itself: the block alone is cancelled here."""
 
-        async def get_block(memory: Any, **_: Any) -> str:
+        async def get_block(memory: Any, _: str = "", **__: Any) -> str:
             return str(await RecallBlock(memory).aget([ChatMessage(REQUEST)]))
 
         self.recall = get_block  # type: ignore[method-assign]
@@ -180,9 +175,8 @@ class TestRetriever(RecallContract):
     def keys(self, text: str) -> list[str]:
         return list(json.loads(text))
 
-    async def recall(
-        self, memory: Any, request: str = REQUEST, *, user: str | None = None, **arguments: Any
-    ) -> str:
+    async def recall(self, memory: Any, request: str = REQUEST, **arguments: Any) -> str:
+        user = arguments.pop("user", None)
         USER.set(user)
         nodes = await RecallNodeRetriever(memory, **arguments).aretrieve(request)
         return json.dumps([node.node_id for node in nodes])
@@ -210,14 +204,9 @@ class TestTools(ToolContract):
         return str(context)
 
     async def call_tool(
-        self,
-        memory: Any,
-        name: str,
-        arguments: dict[str, Any],
-        *,
-        user: str | None = None,
-        **settings: Any,
+        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
     ) -> str:
+        user = settings.pop("user", None)
         agent, _ = make_agent(
             call(name, **arguments), "Done.", tools=memory_tools(memory, **settings)
         )

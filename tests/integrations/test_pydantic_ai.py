@@ -50,40 +50,17 @@ class QuotingModel:
     def function_model(self) -> FunctionModel:
         return FunctionModel(self.answer, stream_function=self.stream)
 
-    def answer(self, messages: list[Any], _: AgentInfo) -> ModelResponse:
+    def answer(self, messages: list[Any], info: AgentInfo) -> ModelResponse:
+        self.tools = [tool.name for tool in info.function_tools]
         self.texts.append([message.text for message in parse_messages(messages)])
         return ModelResponse(parts=[self.calls.pop() if self.calls else TextPart("Port 5433.")])
 
     async def stream(self, messages: list[Any], info: AgentInfo) -> Any:
-        yield self.answer(messages, info).parts[0].content
-
-
-def make_agent(
-    memory: Any, name: str, arguments: dict[str, Any], **settings: Any
-) -> tuple[Agent[None, str], list[str]]:
-    """Return an agent whose model calls one tool, and the list that gets the tool's answer."""
-    answers: list[str] = []
-
-    def answer(messages: list[Any], info: AgentInfo) -> ModelResponse:
-        assert [tool.name for tool in info.function_tools] == [
-            *("remember", "recall", "correct", "forget")
-        ]
-        last = messages[-1].parts[-1]
-        if not isinstance(last, ToolReturnPart):
-            return ModelResponse(parts=[ToolCallPart(name, arguments)])
-        answers.append(str(last.content))
-        return ModelResponse(parts=[TextPart("Done.")])
-
-    async def stream(messages: list[Any], info: AgentInfo) -> Any:
-        response = answer(messages, info)
-        for part in response.parts:
-            if isinstance(part, ToolCallPart):
-                yield {0: DeltaToolCall(part.tool_name, json.dumps(part.args), tool_call_id="1")}
-            else:
-                yield part.content
-
-    model = FunctionModel(answer, stream_function=stream)
-    return Agent(model, toolsets=[MemoryToolset(memory, **settings)]), answers
+        (part,) = self.answer(messages, info).parts
+        if isinstance(part, ToolCallPart):
+            yield {0: DeltaToolCall(part.tool_name, json.dumps(part.args), tool_call_id="1")}
+        else:
+            yield part.content
 
 
 class TestCapability(TurnContract):
@@ -91,14 +68,9 @@ class TestCapability(TurnContract):
         return str(context.deps)
 
     async def run_turn(
-        self,
-        memory: Any,
-        request: str,
-        *,
-        stream: bool = False,
-        user: str | None = None,
-        **arguments: Any,
+        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
     ) -> Turn:
+        user = arguments.pop("user", None)
         model = QuotingModel()
         capability = RecallCapability(memory, remember=False, **arguments)
         agent: Agent[Any, str] = Agent(model.function_model(), capabilities=[capability])
@@ -122,12 +94,12 @@ class TestCapability(TurnContract):
             capabilities=[RecallCapability(memory)],
             toolsets=[MemoryToolset(memory)],
         )
-        await agent.run(REQUEST, conversation_id="new")
+        await agent.run(REQUEST, conversation_id="chat-9")
         first, second = model.texts
         assert first == second[: len(first)]
         assert "a1" in block_keys(first[0])
         assert len((await library.store.traces(Scope("ann")).page()).items) == 1
-        page = await memory.get_all(session_id="new", messages=True)
+        page = await memory.get_all(session_id="chat-9", messages=True)
         texts = [item["memory"] for item in page["results"] if item["role"] != "tool"]
         assert sorted(texts) == sorted([REQUEST, "Port 5433."])
 
@@ -137,23 +109,21 @@ class TestToolset(ToolContract):
         return str(context.deps)
 
     async def call_tool(
-        self,
-        memory: Any,
-        name: str,
-        arguments: dict[str, Any],
-        *,
-        user: str | None = None,
-        **settings: Any,
+        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
     ) -> str:
-        agent, answers = make_agent(memory, name, arguments, **settings)
-        assert (await agent.run("Go.", deps=user)).output == "Done."
-        return answers[0]
+        user, model = settings.pop("user", None), QuotingModel(ToolCallPart(name, arguments))
+        toolset = MemoryToolset(memory, **settings)
+        agent: Agent[Any, str] = Agent(model.function_model(), toolsets=[toolset])
+        assert (await agent.run("Go.", deps=user)).output == "Port 5433."
+        assert model.tools == ["remember", "recall", "correct", "forget"]
+        return model.texts[-1][-1]
 
     async def test_streamed_run(self, memory: AsyncMemory) -> None:
-        agent, answers = make_agent(memory, "recall", {"query": REQUEST})
+        model = QuotingModel(ToolCallPart("recall", {"query": REQUEST}))
+        agent = Agent(model.function_model(), toolsets=[MemoryToolset(memory)])
         async with agent.run_stream("Set it up.") as result:
-            assert await result.get_output() == "Done."
-        assert "a1" in answer_keys(answers[0])
+            assert await result.get_output() == "Port 5433."
+        assert "a1" in answer_keys(model.texts[-1][-1])
 
 
 async def test_messages_are_read(memory: AsyncMemory) -> None:
@@ -162,7 +132,9 @@ async def test_messages_are_read(memory: AsyncMemory) -> None:
         ModelResponse(parts=[ThinkingPart("hm"), ToolCallPart("recall", {"query": "tea"})]),
         ModelRequest(parts=[ToolReturnPart("recall", {"found": False}, "1")]),
         ModelResponse(parts=[TextPart("Hello")]),
-        ModelRequest(parts=[UserPromptPart(["Look", BinaryContent(b"x", media_type="image/png")])]),
+        ModelRequest(
+            parts=[UserPromptPart(["Look", BinaryContent(b"GIF89a", media_type="image/png")])]
+        ),
     ]
     parsed = parse_messages(messages)
     assert [(message.role.value, message.text) for message in parsed] == [
@@ -179,8 +151,7 @@ async def test_messages_are_read(memory: AsyncMemory) -> None:
 
 
 async def test_history_of_a_run_can_be_recalled_for(memory: AsyncMemory) -> None:
-    agent, _ = make_agent(memory, "remember", {"text": "tea"})
-    result = await agent.run("Hello!")
+    result = await Agent(QuotingModel().function_model()).run("Hello!")
     messages = [*result.all_messages(), ModelRequest(parts=[UserPromptPart(REQUEST)])]
     assert "a1" in block_keys(await AgentMemory(memory).recall_block(messages))
 
