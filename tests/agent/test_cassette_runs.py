@@ -1,6 +1,5 @@
 """Cassettes of whole runs: the parent's model and that of its recalls, recorded and replayed."""
 
-import asyncio
 import re
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -121,41 +120,24 @@ def answer_any_recall(delays: Iterator[float]) -> Callable[[Request], Step]:
 
 
 @pytest.mark.concurrent
-async def test_recalls_at_once_replay(library: Library, tmp_path: Path) -> None:
-    questions = [f"{REQUEST}, question {number}" for number in range(6)]
+@pytest.mark.parametrize("count", [2, 6])
+async def test_recalls_at_once_replay(library: Library, tmp_path: Path, count: int) -> None:
+    many = calls(*(call("recall", query=f"{REQUEST}, question {n}") for n in range(count)))
 
-    async def recall_all(run: CassetteRun, order: list[str]) -> list[Any]:
-        answer = answer_any_recall(cycle([0.03, 0.0, 0.02, 0.01, 0.0]))
-        model = run_model(run, "recall", *repeat(answer, 12))
+    async def run_turn(run: CassetteRun, *delays: float) -> list[str]:
+        answers = repeat(answer_any_recall(cycle(delays)), 2 * count)
+        model = run_model(run, "recall", *answers)
         tool = RecallTool(library, ANN, model_client=model, clock=run.clock)
-        runs = [tool.run_json({"query": each}, CancellationToken()) for each in order]
-        answers = zip(order, await asyncio.gather(*runs), strict=True)
-        return [tool.return_value_as_string(answer) for _, answer in sorted(answers, key=str)]
-
-    with record_run(tmp_path / "run", clock=lambda: NOW) as run:
-        recorded = await recall_all(run, questions)
-    assert all("5433" in answer for answer in recorded)
-    with replay_run(tmp_path / "run") as run:
-        assert await recall_all(run, questions[::-1]) == recorded
-
-
-@pytest.mark.concurrent
-async def test_two_recalls_in_one_turn_replay(library: Library, tmp_path: Path) -> None:
-    two = calls(*(call("recall", query=f"{REQUEST}, question {n}") for n in range(2)))
-
-    async def run_turn(run: CassetteRun) -> list[str]:
-        model = run_model(run, "recall", *repeat(answer_any_recall(cycle([0.02, 0.0])), 4))
-        tool = RecallTool(library, ANN, model_client=model, clock=run.clock)
-        parent = run_model(run, "parent", two, say("Port 5433."))
+        parent = run_model(run, "parent", many, say("Port 5433."))
         agent = AssistantAgent("parent", parent, tools=[tool], reflect_on_tool_use=True)
         return [m.to_text() for m in (await agent.run(task="Go.")).messages[1:]]
 
     with record_run(tmp_path / "run", clock=lambda: NOW) as run:
-        recorded = await run_turn(run)
+        recorded = await run_turn(run, 0.03, 0.0, 0.02, 0.01, 0.0)
     assert recorded[-1] == "Port 5433."
     with replay_run(tmp_path / "run") as run:
         replayed = await run_turn(run)
-    assert sorted(replayed) == sorted(recorded)  # the steps of the two are interleaved
+    assert sorted(replayed) == sorted(recorded)  # the steps of the recalls are interleaved
     assert replayed[-2:] == recorded[-2:]
 
 

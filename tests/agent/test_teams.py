@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.conditions import MaxMessageTermination, TokenUsageTermination
+from autogen_agentchat.conditions import TokenUsageTermination
 from autogen_agentchat.messages import (
     HandoffMessage,
     MemoryQueryEvent,
@@ -151,24 +151,6 @@ async def test_turn_without_a_message_ends_politely(library: Library) -> None:
         assert answer.content.relevant_memory_keys == []
         assert answer.content.reason == "no_request"
         assert "Nothing new was said" in answer.content.message
-
-
-async def test_agent_selected_twice_recalls_once(library: Library) -> None:
-    client = recall_client("a1")
-    recall = MemRecallAgent("recall", library, ANN, model_client=client)
-    parent = make_assistant("parent", say("Port 5433."))
-    selector = ScriptedClient([say("recall"), say("recall"), say("parent")])
-    team = SelectorGroupChat(
-        [recall, parent],
-        selector,
-        allow_repeated_speaker=True,
-        termination_condition=MaxMessageTermination(4),
-    )
-    result = await team.run(task=REQUEST)
-    assert result.messages[-1].to_text() == "Port 5433."
-    answers = [m for m in result.messages if isinstance(m, StructuredMessage)]
-    assert [answer.content.reason for answer in answers] == ["done", "no_request"]
-    assert client.remaining == 0
 
 
 async def test_second_round_repeats_no_recall(library: Library) -> None:

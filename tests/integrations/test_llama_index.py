@@ -160,8 +160,8 @@ class TestBlock(TurnContract):
     async def test_cancelled_run_ends_the_recall(self, library: Library) -> None:
         """A workflow ends its steps by itself: the block alone is cancelled here."""
 
-        async def get_block(memory: Any, _: str = "", **__: Any) -> str:
-            return str(await RecallBlock(memory).aget([ChatMessage(REQUEST)]))
+        async def get_block(memory: Any, request: str = REQUEST, **_: Any) -> str:
+            return str(await RecallBlock(memory).aget([ChatMessage(request)]))
 
         self.recall = get_block  # type: ignore[method-assign]
         await super().test_cancelled_run_ends_the_recall(library)

@@ -23,11 +23,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailed
-from memrecall.model import RecordingClient, ReplayClient, Request
+from memrecall.model import RecordingClient, ReplayClient
 from memrecall.testing import ScriptedClient, Step, call, calls, fail, say, think, wait
 
 from ..cases import check_each, check_each_async
-from ..waiting import wait_until
 
 Tools = tuple[FunctionTool, FunctionTool]
 SYSTEM = SystemMessage(content="Recall.")
@@ -391,29 +390,6 @@ def test_empty_cassette_replays(path: Path) -> None:
 def test_missing_cassette_is_an_error(path: Path) -> None:
     with pytest.raises(InvalidArgument, match="cannot be read"):
         ReplayClient(path)
-
-
-class FirstWaitsForSecond(ScriptedClient):
-    """A client that answers its first call only after its second."""
-
-    async def _answer(self, request: Request) -> CreateResult:
-        result = await super()._answer(request)
-        if len(self.requests) == 1:
-            await wait_until(lambda: len(self.requests) == 2)
-        return result
-
-
-@pytest.mark.concurrent
-async def test_overlapping_calls_replay(path: Path) -> None:
-    recorder = RecordingClient(FirstWaitsForSecond([say("slow"), say("fast")]), path)
-    slow = asyncio.ensure_future(recorder.create(history(0)))
-    await asyncio.sleep(0)  # the first call is pending
-    await recorder.create(history(1))
-    await slow
-    assert [line["call"] for line in read_lines(path)] == [2, 1]
-    client = ReplayClient(path)
-    assert (await client.create(history(0))).content == "slow"
-    assert (await client.create(history(1))).content == "fast"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
