@@ -17,10 +17,10 @@ from pathlib import Path
 from rich.console import Console
 
 from memrecall.agent import TraceEvent
-from memrecall.cli.output import usable_width
-from memrecall.cli.views.recall import RecallView, heading
+from memrecall.agent.views.terminal import RecallView, heading
 from memrecall.memory import Importer, ImportReport, Library, recall
 from memrecall.settings import Settings
+from memrecall.text.terminal import usable_width
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAT = ROOT / "fixtures" / "demo" / "chat.jsonl"

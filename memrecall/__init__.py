@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from memrecall.budget import Limits
     from memrecall.chat import GroupChat, SingleChat
     from memrecall.errors import MemrecallError
+    from memrecall.integrations.openai_client import wrap_openai
     from memrecall.memory import AsyncMemory, Importer, Library, Memory
     from memrecall.memory.recall import recall
     from memrecall.scope import Permission, Scope
@@ -64,6 +65,7 @@ __all__ = [
     "load_settings",
     "memory_tools",
     "recall",
+    "wrap_openai",
 ]
 
 __getattr__ = lazy_exports(
@@ -83,6 +85,7 @@ __getattr__ = lazy_exports(
         "memrecall.chat": ("GroupChat", "SingleChat"),
         "memrecall.timing.deadlines": ("deadline",),
         "memrecall.errors": ("MemrecallError",),
+        "memrecall.integrations.openai_client": ("wrap_openai",),
         "memrecall.memory": ("AsyncMemory", "Importer", "Library", "Memory", "recall"),
         "memrecall.scope": ("Permission", "Scope"),
         "memrecall.search": ("Hit", "SearchPage", "SearchRequest"),

@@ -141,7 +141,7 @@ def can_receive(parse: Parser, messages: object) -> bool:
 
 PICTURE = Image(Picture.new("RGB", (1, 1)))
 IDS: dict[str, Any] = {"message_id": "m", "user_id": "u", "session_id": "s", "agent_id": "g"}
-IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:,"}}
+IMAGE_PART = {"type": "image_url", "image_url": {"url": "x"}}
 
 
 def user(text: str, speaker: str | None = None, content_type: str = "text") -> Parsed:

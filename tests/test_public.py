@@ -40,6 +40,7 @@ SURFACE = [
     "load_settings",
     "memory_tools",
     "recall",
+    "wrap_openai",
 ]
 CONSTANTS = {"MEMRECALL_TOOLS", "__version__"}
 

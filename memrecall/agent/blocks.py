@@ -66,7 +66,8 @@ class BlockRecaller:
             [each for each in messages if not is_block_message(each)],
             user_sources=self.user_sources,
         )
-        is_picture = request.text == f"[{request.content_type}]"  # or a file, without a caption
+        # Pictures or files without a caption.
+        is_picture = set(request.text.split("\n")) == {f"[{request.content_type}]"}
         is_written = not is_picture and not is_framework_text(request.text)
         if not is_written or not needs_recall(request.text, self._when):
             return "", None

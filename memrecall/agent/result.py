@@ -257,6 +257,12 @@ class RecallResult(_FrozenModel):
     def _serialize_trace(self, trace: Trace) -> dict[str, Any]:
         return trace.as_dict()
 
+    def __str__(self) -> str:
+        """Return what the command line shows: the steps, and what was handed off."""
+        from memrecall.agent.views.terminal import render_recall
+
+        return render_recall(self)
+
     def _repr_html_(self) -> str:
         from memrecall.agent.views.html import result_html
 

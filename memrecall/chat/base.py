@@ -33,7 +33,12 @@ from memrecall.chat.turn import ASSISTANT, USER, Turn
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, describe_validation_error
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
-from memrecall.messages import ConversationMessage, parse_message
+from memrecall.messages import (
+    ConversationMessage,
+    MessageContent,
+    join_content_parts,
+    parse_message,
+)
 from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
@@ -277,11 +282,12 @@ async def final_of(events: AsyncGenerator[ChatEvent, None]) -> Final:
     raise AssertionError("a turn always ends with Final or Failed")
 
 
-def require_text(text: str) -> str:
-    """Return the text; raise InvalidArgument if it is blank."""
-    if not text.strip():
+def read_content(content: MessageContent) -> dict[str, Any]:
+    """Return the fields of a message: its text and, of pictures, what is stored of them."""
+    fields: dict[str, Any] = join_content_parts({"content": content})
+    if not isinstance(fields["content"], str) or not fields["content"].strip():
         raise InvalidArgument("the message is empty", hint="Pass a text")
-    return text
+    return fields
 
 
 def new_message(**fields: Any) -> NewMessage:

@@ -20,7 +20,7 @@ from memrecall.chat.base import (
     errors_as_events,
     final_of,
     new_message,
-    require_text,
+    read_content,
     to_model_message,
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
@@ -38,7 +38,7 @@ from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
-from memrecall.messages import ConversationMessage
+from memrecall.messages import ConversationMessage, MessageContent
 from memrecall.model import protocol
 from memrecall.scope import Scope
 from memrecall.store import WriteStatus
@@ -90,7 +90,7 @@ class GroupChat(Chat):
     async def post(
         self,
         member_id: str,
-        text: str,
+        text: MessageContent,
         *,
         mentions: Collection[str] | None = None,
         message_id: str | None = None,
@@ -99,14 +99,15 @@ class GroupChat(Chat):
         """Store a member's message; without `mentions` they are found in the text."""
         await self._enter()
         member = self.members.get(member_id)
-        mentioned = self._mentioned(member, require_text(text), mentions)
+        fields = read_content(text)
+        mentioned = self._mentioned(member, fields["content"], mentions)
+        own = {MEMBER_ID: member_id, MENTIONS: list(mentioned)}
         message = new_message(
+            **{**fields, "metadata": {**fields.get("metadata", {}), **own}},
             role=Role.ASSISTANT if member.ai else Role.USER,
-            content=text,
             message_id=message_id,
             ts=ts,
             speaker=member.name,
-            metadata={MEMBER_ID: member_id, MENTIONS: list(mentioned)},
         )
         result = await self._library.add_messages(self._scope, [message])
         if result.stored and not member.ai:

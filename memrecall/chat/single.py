@@ -16,7 +16,7 @@ from memrecall.chat.base import (
     errors_as_events,
     final_of,
     new_message,
-    require_text,
+    read_content,
     to_model_message,
     with_status,
 )
@@ -26,7 +26,7 @@ from memrecall.chat.phrases import chat_language
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.library.library import Library
-from memrecall.messages import ConversationMessage
+from memrecall.messages import ConversationMessage, MessageContent
 from memrecall.model import protocol
 from memrecall.scope import Scope
 from memrecall.types import Language, Message, NewMessage, Role
@@ -53,26 +53,28 @@ class SingleChat(Chat):
         self._instructions = instructions
 
     def stream(
-        self, text: str, *, message_id: str | None = None, speaker: str | None = None
+        self, text: MessageContent, *, message_id: str | None = None, speaker: str | None = None
     ) -> AsyncGenerator[ChatEvent, None]:
         """Answer a user message; yield events that end with `Final` or `Failed`.
 
-        The message is stored first, the answer before `Final`. Closing the stream ends the turn
-        without storing an answer. A `message_id` that was already answered gets the same answer.
+        `text` may be content parts, such as a text and a picture, of which the model sees the
+        caption. The message is stored first, the answer before `Final`. Closing the stream ends the
+        turn without storing an answer. A `message_id` that was already answered gets the same
+        answer.
         """
         return errors_as_events(self._play(text, message_id, speaker))
 
     async def answer(
-        self, text: str, *, message_id: str | None = None, speaker: str | None = None
+        self, text: MessageContent, *, message_id: str | None = None, speaker: str | None = None
     ) -> Final:
         """Answer a user message; raise the error if the turn fails."""
         return await final_of(self.stream(text, message_id=message_id, speaker=speaker))
 
     async def _play(
-        self, text: str, message_id: str | None, speaker: str | None
+        self, text: MessageContent, message_id: str | None, speaker: str | None
     ) -> AsyncGenerator[ChatEvent, None]:
         message = new_message(
-            role=Role.USER, content=require_text(text), message_id=message_id, speaker=speaker
+            role=Role.USER, **read_content(text), message_id=message_id, speaker=speaker
         )
         result = await self._library.add_messages(self._scope, [message])
         (request_id,) = result.ids

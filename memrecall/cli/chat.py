@@ -15,6 +15,7 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.text.terminal import usable_width
 
 _PROMPT = "you: "
 _WAKE_SECONDS = 0.5
@@ -71,7 +72,7 @@ def _run_turn(runner: asyncio.Runner, events: AsyncGenerator[Any, None], json: b
     from memrecall.cli.views.chat import ChatTurnView
 
     terminal = output.console()
-    view = ChatTurnView(terminal, output.usable_width(terminal.width))
+    view = ChatTurnView(terminal, usable_width(terminal.width))
 
     async def collect() -> dict[str, Any]:
         collected: list[dict[str, Any]] = []

@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.text.terminal import cut_line, flatten, score_style, usable_width
 
 EXIT_NOT_SEARCHED = 1
 _QUERY_WIDTH = 34  # columns, so that a line of `trace list` has 79
@@ -177,9 +178,11 @@ def _recorded_time(about: Any, moment: RecallTime, file: Path) -> RecallTime:
 
 
 def _recall_view(*, brief: bool) -> Any:
-    from memrecall.cli.views.recall import RecallView
+    from memrecall.agent.views.terminal import RecallView
 
-    return RecallView(output.usable_width(output.console().width), brief=brief)
+    width = usable_width(output.console().width)
+    hint = "--allow-sensitive includes what was withheld"
+    return RecallView(width, brief=brief, withheld_hint=hint)
 
 
 def _print_lines(lines: list[Any]) -> None:
@@ -260,11 +263,11 @@ def _trace_line(item: Any) -> Any:
     from rich.cells import set_cell_size
     from rich.text import Text
 
-    query = output.cut_line(Text(output.flatten(item.query)), _QUERY_WIDTH).plain
+    query = cut_line(Text(flatten(item.query)), _QUERY_WIDTH).plain
     confidence = "none" if item.abstained else f"{item.confidence:.2f}"
     return Text.assemble(
         (f"{output.minute_of(item.created_at)}  ", "dim"),
-        (confidence, "dim" if item.abstained else output.score_style(item.confidence)),
+        (confidence, "dim" if item.abstained else score_style(item.confidence)),
         f"  {set_cell_size(query, _QUERY_WIDTH)}  ",
         (item.trace_id, "dim"),
     )

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, import_corpus
 from memrecall.evaluation.evaluator import CassetteFolder, Evaluator
@@ -213,7 +213,7 @@ def build_plan(
         corpus_sha256=corpus.sha256,
         queries_sha256=question_set.sha256,
         embedder=settings.embedder,
-        version=__version__,
+        version=version("memrecall-agent"),
         **choices,
     )
 
@@ -226,7 +226,7 @@ def _new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
         queries=f"{queries.resolve().parent.name}/{queries.name}",
         started_at=format_time(datetime.now(UTC).replace(microsecond=0)),
         versions={
-            "memrecall": __version__,
+            "memrecall": version("memrecall-agent"),
             "python": platform.python_version(),
             "numpy": np.__version__,
         },

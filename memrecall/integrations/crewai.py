@@ -3,7 +3,8 @@
     crew = Crew(agents=[…], tasks=[…], memory=CrewMemory(Memory(user_id="ann")))
     agent = Agent(…, tools=memory_tools(Memory(user_id="ann")))
 
-CrewAI is sync: pass a `Memory`.
+CrewAI is sync: pass a `Memory`. It has no context of a request: a function as `memory` gets None,
+and may read a context variable of yours.
 """
 
 from typing import Any, NoReturn, Unpack
@@ -15,11 +16,11 @@ from memrecall.errors import InvalidArgument
 from memrecall.integrations.agent_memory import (
     AgentArguments,
     AgentMemory,
-    AnyMemory,
-    BoundTool,
+    MemorySource,
     RequestArguments,
     framework_of,
 )
+from memrecall.integrations.bound_tools import BoundTool, bind_tools
 from memrecall.types import format_time
 
 with framework_of("crewai"):
@@ -49,19 +50,23 @@ class CrewMemory(crewai.Memory):
     _owner: AgentMemory = PrivateAttr()
 
     def __init__(
-        self, memory: AnyMemory, *, read_only: bool = False, **arguments: Unpack[RequestArguments]
+        self,
+        memory: MemorySource,
+        *,
+        read_only: bool = False,
+        **arguments: Unpack[RequestArguments],
     ) -> None:
         super().__init__(storage=_NoStorage(), read_only=read_only)
         self._owner = AgentMemory(memory, **arguments)
-        self._owner.require_sync()
+        self._owner.check_sync()
 
     def recall(self, query: str, *_: Any, limit: int = 10, **__: Any) -> list[MemoryMatch]:
         """Return what the query refers to, the best first."""
-        return _matches(*self._owner.recall_sync(query))[:limit]
+        return _matches(*self._owner.of(None).recall_sync(query))[:limit]
 
     async def arecall(self, query: str, *_: Any, limit: int = 10, **__: Any) -> list[MemoryMatch]:
         """Like `recall`, from async code."""
-        return _matches(*await self._owner.recall(query))[:limit]
+        return _matches(*await self._owner.of(None).recall(query))[:limit]
 
     def extract_memories(self, content: str) -> list[str]:
         """Return the text as it is: memrecall extracts the facts when it stores it."""
@@ -75,14 +80,14 @@ class CrewMemory(crewai.Memory):
         """Store a text as written by the assistant, and the facts in it."""
         if self.read_only:
             return None
-        self._owner.remember_sync({"role": "assistant", "content": content})
+        self._owner.of(None).remember_sync({"role": "assistant", "content": content})
         return MemoryRecord(content=content)
 
     async def aremember(self, content: str, *_: Any, **__: Any) -> MemoryRecord | None:
         """Like `remember`, from async code."""
         if self.read_only:
             return None
-        await self._owner.remember({"role": "assistant", "content": content})
+        await self._owner.of(None).remember({"role": "assistant", "content": content})
         return MemoryRecord(content=content)
 
     def remember_many(self, contents: list[str], *_: Any, **__: Any) -> list[MemoryRecord]:
@@ -114,9 +119,9 @@ class CrewTool(BaseTool):
         return await self._tool.call(arguments)
 
 
-def memory_tools(memory: AnyMemory, **arguments: Unpack[AgentArguments]) -> list[CrewTool]:
+def memory_tools(memory: MemorySource, **arguments: Unpack[AgentArguments]) -> list[CrewTool]:
     """Return tools to remember, recall, correct and forget for the user of the memory."""
-    return [CrewTool(tool) for tool in AgentMemory(memory, **arguments).tools()]
+    return [CrewTool(tool) for tool in bind_tools(memory, **arguments)]
 
 
 def _matches(memories: list[RecalledMemory], problem: str) -> list[MemoryMatch]:

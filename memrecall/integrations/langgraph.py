@@ -16,13 +16,13 @@ from memrecall.integrations.agent_memory import (
     SOURCE,
     AgentArguments,
     AgentMemory,
-    AnyMemory,
     BlockArguments,
-    BoundTool,
+    MemorySource,
     RequestArguments,
     framework_of,
     is_block,
 )
+from memrecall.integrations.bound_tools import BoundTool, bind_tools
 from memrecall.messages import parse_message
 from memrecall.types import format_time
 
@@ -36,29 +36,34 @@ with framework_of("langgraph"):
 
 
 def recall_node(
-    memory: AnyMemory, *, messages_key: str = "messages", **arguments: Unpack[BlockArguments]
+    memory: MemorySource, *, messages_key: str = "messages", **arguments: Unpack[BlockArguments]
 ) -> RunnableLambda[Any, Any]:
     """Return a node that adds what the last user message refers to, as one message of data.
 
     It replaces the block of an earlier turn. Each step of the recall is written to the graph's
-    stream (`stream_mode="custom"`). The thread of the graph is the session, unless one is bound.
+    stream (`stream_mode="custom"`). The thread of the graph is the session, unless one is bound. A
+    function as `memory` gets the `RunnableConfig` of the run, here and in all of this module.
     """
     owner = AgentMemory(memory, place="after", **arguments)  # the reducer of a graph appends
 
     async def recall(state: Any, config: RunnableConfig) -> dict[str, Any]:
         messages = _messages_of(state, messages_key)
-        block = await owner.recall_block(messages, _thread_of(config), _stream_observer())
+        block = await owner.of(config).recall_block(
+            messages, _thread_of(config), _stream_observer()
+        )
         return {messages_key: _replace_block(messages, block)}
 
     def recall_sync(state: Any, config: RunnableConfig) -> dict[str, Any]:
         messages = _messages_of(state, messages_key)
-        block = owner.recall_block_sync(messages, _thread_of(config), _stream_observer())
+        block = owner.of(config).recall_block_sync(messages, _thread_of(config), _stream_observer())
         return {messages_key: _replace_block(messages, block)}
 
     return RunnableLambda(recall_sync, recall, name="recall")
 
 
-def remember_node(memory: AnyMemory, *, messages_key: str = "messages") -> RunnableLambda[Any, Any]:
+def remember_node(
+    memory: MemorySource, *, messages_key: str = "messages"
+) -> RunnableLambda[Any, Any]:
     """Return a node that stores the last turn: the last user message and what followed it.
 
     A message that is already stored is not stored again.
@@ -66,19 +71,21 @@ def remember_node(memory: AnyMemory, *, messages_key: str = "messages") -> Runna
     owner = AgentMemory(memory)
 
     async def remember(state: Any, config: RunnableConfig) -> dict[str, Any]:
-        await owner.remember(_last_turn(_messages_of(state, messages_key)), _thread_of(config))
+        turn = _last_turn(_messages_of(state, messages_key))
+        await owner.of(config).remember(turn, _thread_of(config))
         return {}
 
     def remember_sync(state: Any, config: RunnableConfig) -> dict[str, Any]:
-        owner.remember_sync(_last_turn(_messages_of(state, messages_key)), _thread_of(config))
+        turn = _last_turn(_messages_of(state, messages_key))
+        owner.of(config).remember_sync(turn, _thread_of(config))
         return {}
 
     return RunnableLambda(remember_sync, remember, name="remember")
 
 
-def memory_tools(memory: AnyMemory, **arguments: Unpack[AgentArguments]) -> list[StructuredTool]:
+def memory_tools(memory: MemorySource, **arguments: Unpack[AgentArguments]) -> list[StructuredTool]:
     """Return tools to remember, recall, correct and forget for the user of the memory."""
-    return [_structured_tool(tool) for tool in AgentMemory(memory, **arguments).tools()]
+    return [_structured_tool(tool) for tool in bind_tools(memory, **arguments)]
 
 
 class RecallRetriever(BaseRetriever):
@@ -89,15 +96,29 @@ class RecallRetriever(BaseRetriever):
 
     _memory: AgentMemory = PrivateAttr()
 
-    def __init__(self, memory: AnyMemory, **arguments: Unpack[RequestArguments]) -> None:
+    def __init__(self, memory: MemorySource, **arguments: Unpack[RequestArguments]) -> None:
         super().__init__()
         self._memory = AgentMemory(memory, **arguments)
 
-    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        return _documents(*self._memory.recall_sync(query))
+    def invoke(self, query: str, config: RunnableConfig | None = None, **options: Any) -> Any:
+        """Recall; the configuration may decide for whom."""
+        return super().invoke(query, config, **options, request=config or {})
 
-    async def _aget_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        return _documents(*await self._memory.recall(query))
+    async def ainvoke(
+        self, query: str, config: RunnableConfig | None = None, **options: Any
+    ) -> Any:
+        """Like `invoke`, from async code."""
+        return await super().ainvoke(query, config, **options, request=config or {})
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: Any, request: Any
+    ) -> list[Document]:
+        return _documents(*self._memory.of(request).recall_sync(query))
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: Any, request: Any
+    ) -> list[Document]:
+        return _documents(*await self._memory.of(request).recall(query))
 
 
 def _messages_of(state: Any, key: str) -> list[BaseMessage]:
@@ -151,11 +172,11 @@ def _documents(memories: Sequence[RecalledMemory], problem: str) -> list[Documen
 
 
 def _structured_tool(tool: BoundTool) -> StructuredTool:
-    async def call(**arguments: Any) -> str:
-        return await tool.call(arguments)
+    async def call(config: RunnableConfig, **arguments: Any) -> str:
+        return await tool.call(arguments, config)
 
-    def call_sync(**arguments: Any) -> str:
-        return tool.call_sync(arguments)
+    def call_sync(config: RunnableConfig, **arguments: Any) -> str:
+        return tool.call_sync(arguments, config)
 
     function: Callable[..., str] = call_sync
     return StructuredTool(

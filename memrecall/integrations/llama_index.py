@@ -14,12 +14,12 @@ from memrecall.integrations.agent_memory import (
     SOURCE,
     AgentArguments,
     AgentMemory,
-    AnyMemory,
     BlockArguments,
-    BoundTool,
+    MemorySource,
     RequestArguments,
     framework_of,
 )
+from memrecall.integrations.bound_tools import BoundTool, bind_tools
 from memrecall.types import format_time
 
 with framework_of("llama-index"):
@@ -27,7 +27,8 @@ with framework_of("llama-index"):
     from llama_index.core.memory import BaseMemoryBlock
     from llama_index.core.retrievers import BaseRetriever
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-    from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
+    from llama_index.core.tools import FunctionTool, ToolMetadata, ToolOutput
+    from llama_index.core.workflow import Context
 
 
 class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
@@ -35,7 +36,8 @@ class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
 
     Messages that leave the short-term memory are stored, with the facts in them. The session of the
     memory labels them, unless one is bound. A step of an agent that follows the same message reads
-    the block again; it is recalled again once something was stored.
+    the block again; it is recalled again once something was stored. A function as `memory` gets the
+    session id of LlamaIndex's `Memory`, here and in the tools.
     """
 
     _memory: AgentMemory = PrivateAttr()
@@ -43,7 +45,7 @@ class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
 
     def __init__(
         self,
-        memory: AnyMemory,
+        memory: MemorySource,
         *,
         name: str = SOURCE,
         priority: int = 0,
@@ -57,9 +59,10 @@ class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
     ) -> list[ChatMessage]:
         session, messages = options.get("session_id"), _without_repeat(messages or [])
         texts = tuple((message.role.value, message.content) for message in messages)
-        key = (await self._memory.read_version(), session, texts)
+        owner = self._memory.of(session)
+        key = (await owner.read_version(), session, texts)
         if key[0] is None or key != self._last[0]:
-            self._last = key, await self._memory.recall_block(messages, session)
+            self._last = key, await owner.recall_block(messages, session)
         block = self._last[1]
         return [ChatMessage(role="user", content=block)] if block else []
 
@@ -67,50 +70,53 @@ class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
         sessions = {message.additional_kwargs.get("session_id") for message in messages}
         for session in sessions:
             part = [m for m in messages if m.additional_kwargs.get("session_id") == session]
-            await self._memory.remember(part, session)
+            await self._memory.of(session).remember(part, session)
 
 
 class RecallNodeRetriever(BaseRetriever):
     """A retriever that recalls: one node for each memory or message that was meant.
 
-    A failed recall is one node that says so: its metadata has `error`.
+    A failed recall is one node that says so: its metadata has `error`. LlamaIndex has no context of
+    a query: a function as `memory` gets None, and may read a context variable of yours.
     """
 
-    def __init__(self, memory: AnyMemory, **arguments: Unpack[RequestArguments]) -> None:
+    def __init__(self, memory: MemorySource, **arguments: Unpack[RequestArguments]) -> None:
         super().__init__()
         self._memory = AgentMemory(memory, **arguments)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return _nodes(*self._memory.recall_sync(query_bundle.query_str))
+        return _nodes(*self._memory.of(None).recall_sync(query_bundle.query_str))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return _nodes(*await self._memory.recall(query_bundle.query_str))
+        return _nodes(*await self._memory.of(None).recall(query_bundle.query_str))
 
 
-class TableTool(AsyncBaseTool):
-    """A tool of the table, bound to one user."""
+class TableTool(FunctionTool):
+    """A tool of the table; an error is an answer too."""
 
     def __init__(self, tool: BoundTool) -> None:
-        self._tool = tool
-        self._metadata = _TableMetadata(tool)
+        async def run(ctx: Context, **arguments: Any) -> str:
+            return await tool.call(arguments, await _session_of(ctx))
 
-    @property
-    def metadata(self) -> ToolMetadata:
-        """The name, description and schema for the model."""
-        return self._metadata
+        def run_sync(ctx: Context, **arguments: Any) -> str:
+            return tool.call_sync(arguments)
+
+        super().__init__(run_sync, _TableMetadata(tool), run)
 
     def call(self, *_: Any, **arguments: Any) -> ToolOutput:
-        """Run the tool; an error is an answer too."""
-        return self._output(arguments, self._tool.call_sync(arguments))
+        """Run the tool; only agents have a context."""
+        return super().call(**{"ctx": None, **arguments})
 
     async def acall(self, *_: Any, **arguments: Any) -> ToolOutput:
         """Like `call`, from async code."""
-        return self._output(arguments, await self._tool.call(arguments))
+        return await super().acall(**{"ctx": None, **arguments})
 
-    def _output(self, arguments: dict[str, Any], answer: str) -> ToolOutput:
-        return ToolOutput(
-            content=answer, tool_name=self._tool.name, raw_input=arguments, raw_output=answer
-        )
+
+async def _session_of(context: object) -> str | None:
+    """Return the session of an agent's memory; a model cannot write a context."""
+    if not isinstance(context, Context):
+        return None
+    return getattr(await context.store.get("memory", default=None), "session_id", None)
 
 
 class _TableMetadata(ToolMetadata):
@@ -126,9 +132,9 @@ class _TableMetadata(ToolMetadata):
         return self._parameters
 
 
-def memory_tools(memory: AnyMemory, **arguments: Unpack[AgentArguments]) -> list[TableTool]:
+def memory_tools(memory: MemorySource, **arguments: Unpack[AgentArguments]) -> list[TableTool]:
     """Return tools to remember, recall, correct and forget for the user of the memory."""
-    return [TableTool(tool) for tool in AgentMemory(memory, **arguments).tools()]
+    return [TableTool(tool) for tool in bind_tools(memory, **arguments)]
 
 
 def _without_repeat(messages: list[ChatMessage]) -> list[ChatMessage]:

@@ -6,8 +6,6 @@ config = RunConfig(call_model_input_filter=RecallFilter(memory))
 await Runner.run(agent, "…", session=MemorySession(memory), run_config=config)
 """
 
-import json
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -19,35 +17,40 @@ from memrecall.integrations.agent_memory import (
     AgentMemory,
     AnyMemory,
     BlockArguments,
-    BoundTool,
+    MemorySource,
+    TurnBlocks,
     framework_of,
 )
-from memrecall.json_objects import make_storable
-from memrecall.messages import ConversationMessage, parse_message
+from memrecall.integrations.bound_tools import BoundTool, bind_tools
+from memrecall.json_objects import METADATA_BYTES, json_bytes, make_storable
+from memrecall.messages import PICTURES, ConversationMessage, parse_message
+from memrecall.messages.pictures import caption_of
 from memrecall.text_length import ELLIPSIS, truncate_text
 from memrecall.types import MESSAGE_LENGTH, Message, Role
 
 with framework_of("openai-agents"):
-    from agents import FunctionTool
+    from agents import FunctionTool, RunContextWrapper
     from agents.memory import SessionABC
     from agents.run import CallModelData, ModelInputData
     from agents.tool_context import ToolContext
 
 _ITEM = "openai_item"  # the metadata key that holds an item as the SDK wrote it
 _REMOVED = "removed_item"  # the content type of a note that an item was taken back
+_ITEM_BYTES = METADATA_BYTES - 1_000  # an item, whose key and braces are metadata too
+_ITEM_TEXT = 100_000  # characters of a text in an item that is too large
 _PAGE = 100  # messages that one statement reads
-_BLOCKS = 64  # recalled blocks that a filter keeps
 
 
 class RecallFilter:
     """Adds what the last user message refers to, as one item of data before that message.
 
-    A run calls its model several times; the recall for one user message runs once.
+    A run calls its model several times; the recall for one user message runs once. A function as
+    `memory` gets the `RunContextWrapper` of the run.
     """
 
-    def __init__(self, memory: AnyMemory, **arguments: Unpack[BlockArguments]) -> None:
+    def __init__(self, memory: MemorySource, **arguments: Unpack[BlockArguments]) -> None:
         self._memory = AgentMemory(memory, **arguments)
-        self._blocks: OrderedDict[str, str] = OrderedDict()
+        self._blocks = TurnBlocks()
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
         """Return the input of the model with the recalled block."""
@@ -56,19 +59,14 @@ class RecallFilter:
         index = _last_user_index(items)
         if index is None:
             return model_input
-        block = await self._recall(items[: index + 1], is_new=index == len(items) - 1)
+        owner, asked = self._memory.of(RunContextWrapper(data.context)), items[: index + 1]
+        block = None if asked == items else self._blocks.get(owner, asked)
+        if block is None:
+            block = await owner.recall_block(asked)
+            self._blocks.put(owner, asked, block)
         if block:
             items.insert(index, {"role": "user", "content": block})
         return ModelInputData(input=items, instructions=model_input.instructions)
-
-    async def _recall(self, items: list[Any], *, is_new: bool) -> str:
-        """Return the block of a message; one that has been answered in part has it already."""
-        key = json.dumps(items, default=str)
-        if is_new or key not in self._blocks:
-            self._blocks[key] = await self._memory.recall_block(items)
-            if len(self._blocks) > _BLOCKS:
-                self._blocks.popitem(last=False)
-        return self._blocks[key]
 
 
 class MemorySession(SessionABC):
@@ -150,14 +148,14 @@ class MemorySession(SessionABC):
             await recaller.library.erase_session(recaller.scope.user_id, self.session_id)
 
 
-def memory_tools(memory: AnyMemory, **arguments: Unpack[AgentArguments]) -> list[FunctionTool]:
-    """Return tools to remember, recall, correct and forget for the user of the memory."""
-    return [_function_tool(tool) for tool in AgentMemory(memory, **arguments).tools()]
+def memory_tools(memory: MemorySource, **arguments: Unpack[AgentArguments]) -> list[FunctionTool]:
+    """Return tools to remember, recall, correct and forget; a function gets the `ToolContext`."""
+    return [_function_tool(tool) for tool in bind_tools(memory, **arguments)]
 
 
 def _function_tool(tool: BoundTool) -> FunctionTool:
-    async def call(_: ToolContext[Any], arguments: str) -> str:
-        return await tool.call(arguments)
+    async def call(context: ToolContext[Any], arguments: str) -> str:
+        return await tool.call(arguments, context)
 
     return FunctionTool(
         name=tool.name,
@@ -178,11 +176,15 @@ def _last_user_index(items: list[Any]) -> int | None:
 def _to_message(item: Any) -> ConversationMessage:
     """Return an item as a message; one without text, such as a call, gets a short one.
 
-    The text of a message is cut if it is too long; the item is kept whole.
+    The text of a message is cut if it is too long. The item is kept whole, except for pictures,
+    whose bytes are not stored, and for what exceeds the limit of metadata.
     """
-    item = make_storable(dict(item))
-    message = parse_message(item)
-    metadata = {_ITEM: item}
+    message = parse_message(make_storable(dict(item)), read_pictures=True)
+    item = make_storable(_without_bytes(dict(item)))
+    if json_bytes(item) > _ITEM_BYTES:
+        item = make_storable(item, _ITEM_TEXT)
+    pictures = message.metadata.get(PICTURES)
+    metadata = {_ITEM: item} | ({PICTURES: pictures} if pictures else {})
     if message.text.strip():
         return replace(message, text=_cut(message.text), message_id=None, metadata=metadata)
     kind = str(item.get("type") or "item")
@@ -190,6 +192,17 @@ def _to_message(item: Any) -> ConversationMessage:
     return ConversationMessage(
         message.role, _cut(call or f"[{kind}]"), content_type=kind[:50], metadata=metadata
     )
+
+
+def _without_bytes(value: Any) -> Any:
+    """Return an item with a text in place of each picture whose bytes it has."""
+    if isinstance(value, list):
+        return [_without_bytes(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("type") == "input_image" and str(value.get("image_url")).startswith("data:"):
+        return {"type": "input_text", "text": caption_of(value) or "[image]"}
+    return {name: _without_bytes(each) for name, each in value.items()}
 
 
 def _cut(text: str) -> str:

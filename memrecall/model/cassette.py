@@ -1,6 +1,7 @@
 """Clients that record model calls to a cassette and replay them exactly."""
 
 import json
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -34,6 +35,7 @@ from memrecall.model.client import (
 from memrecall.model.failures import create_accepted
 
 _EXCERPT_LENGTH = 60
+_PARTS = ("messages", "tools", "tool_choice", "json_output", "options", "stream")
 
 
 def canonical_messages(messages: Sequence[LLMMessage]) -> list[str]:
@@ -145,8 +147,10 @@ class RecordingClient(BaseClient):
 class ReplayClient(BaseClient):
     """A client that answers the recorded requests from a cassette, without a network.
 
-    Any other request raises `CassetteMismatch`, which names the call and the part that differs.
-    After it, every call raises the same error: a framework may have caught the first.
+    Requests may come in any order, as those of parallel recalls do; equal ones are answered in
+    recorded order. Any other request raises `CassetteMismatch`, which names the nearest recorded
+    call and the part that differs. After it, every call raises the same error: a framework may have
+    caught the first.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -155,16 +159,19 @@ class ReplayClient(BaseClient):
         super().__init__(header.model, header.model_info)
         self.about: Mapping[str, Any] = header.about
         self.mismatch: CassetteMismatch | None = None  # the first
-        self._expected: list[str] = []
-        self._call_count = 0
+        self._unused = {line.call: line for line in self._lines}
+        self._by_digest: dict[str, deque[RecordedCall]] = {}
+        for line in self._lines:
+            self._by_digest.setdefault(_join(_recorded_digests(line)), deque()).append(line)
 
     def assert_exhausted(self) -> None:
         """Raise `CassetteMismatch` if a call differed or recorded calls were never made."""
         if self.mismatch is not None:
             raise self.mismatch
-        if rest := [line.call for line in self._lines[self._call_count :]]:
-            is_single = len(rest) == 1
-            calls = f"call {rest[0]} was" if is_single else f"calls {rest[0]} to {rest[-1]} were"
+        if rest := list(self._unused):
+            is_row = rest[-1] - rest[0] == len(rest) - 1
+            several = f"{rest[0]} to {rest[-1]}" if is_row else ", ".join(map(str, rest))
+            calls = f"call {rest[0]} was" if len(rest) == 1 else f"calls {several} were"
             raise CassetteMismatch(f"{calls} never made, but {self._path} has {len(self._lines)}")
 
     async def _answer(self, request: Request) -> CreateResult:
@@ -180,41 +187,64 @@ class ReplayClient(BaseClient):
         check_token(request.token)
         if self.mismatch is not None:
             raise self.mismatch
-        try:
-            return self._match_call(request, stream=stream)
-        except CassetteMismatch as mismatch:
-            self.mismatch = mismatch
-            raise
-
-    def _match_call(self, request: Request, *, stream: bool) -> RecordedCall:
-        number = self._call_count + 1
-        if number > len(self._lines):
-            raise CassetteMismatch(
-                f"call {number} was made, but {self._path} has {len(self._lines)}", call=number
-            )
-        line = self._lines[self._call_count]
-        self._expected[line.kept :] = map(to_canonical_json, line.messages)
-        self._verify(line, request, stream)
-        self._call_count = number
+        texts = canonical_messages(request.messages)
+        digests = {**read_digests(request, texts), "stream": str(stream)}
+        lines = self._by_digest.get(_join(digests))
+        if not lines:
+            self.mismatch = self._explain(request, texts, digests, is_known=lines is not None)
+            raise self.mismatch
+        line = lines.popleft()
+        del self._unused[line.call]
         return line
 
-    def _verify(self, line: RecordedCall, request: Request, stream: bool) -> None:
-        recorded = {**line.digests, "stream": str(line.stream)}
-        texts = canonical_messages(request.messages)
-        current = {**read_digests(request, texts), "stream": str(stream)}
-        for part, now in current.items():
-            if recorded.get(part) != now:
-                difference = (
-                    _compare_messages(self._expected, texts)
-                    if part == "messages"
-                    else _describe_difference(line, part, request, now)
-                )
-                raise CassetteMismatch(
-                    f"call {line.call} of {self._path} differs in {part}: {difference}",
-                    hint="Record the cassette again if the change is intended",
-                    call=line.call,
-                    part=part,
-                )
+    def _explain(
+        self, request: Request, texts: list[str], digests: Mapping[str, str], *, is_known: bool
+    ) -> CassetteMismatch:
+        """Return the error for a request that was not recorded, or not as often."""
+        number = len(self._lines) - len(self._unused) + 1
+        if is_known or not self._unused:
+            often = " as often" if is_known and self._unused else ""
+            problem = f"call {number} was made, but {self._path} has {len(self._lines)}{often}"
+            return CassetteMismatch(problem, call=number)
+        line, expected = self._nearest(texts, digests)
+        recorded = _recorded_digests(line)
+        part = next(part for part, now in digests.items() if recorded.get(part) != now)
+        difference = (
+            _compare_messages(expected, texts)
+            if part == "messages"
+            else _describe_difference(line, part, request, digests[part])
+        )
+        return CassetteMismatch(
+            f"call {line.call} of {self._path} differs in {part}: {difference}",
+            hint="Record the cassette again if the change is intended",
+            call=line.call,
+            part=part,
+        )
+
+    def _nearest(
+        self, texts: list[str], digests: Mapping[str, str]
+    ) -> tuple[RecordedCall, list[str]]:
+        """Return the unused call that shares most parts, then most messages, and its messages."""
+        best: tuple[tuple[int, ...], RecordedCall, list[str]] | None = None
+        messages: list[str] = []
+        for line in self._lines:
+            messages[line.kept :] = map(to_canonical_json, line.messages)
+            recorded = _recorded_digests(line)
+            same = sum(recorded.get(part) == now for part, now in digests.items())
+            rank = (same, _first_difference(messages, texts), -abs(len(messages) - len(texts)))
+            if line.call in self._unused and (best is None or rank > best[0]):
+                best = rank, line, list(messages)
+        assert best is not None  # noqa: S101 -- some calls are unused
+        return best[1:]
+
+
+def _recorded_digests(line: RecordedCall) -> dict[str, str]:
+    return {**line.digests, "stream": str(line.stream)}
+
+
+def _join(digests: Mapping[str, str]) -> str:
+    """Return one key for the digests of all parts that a request has."""
+    return "\n".join(f"{part} {digests.get(part)}" for part in _PARTS)
 
 
 def _describe_difference(line: RecordedCall, part: str, request: Request, now: str) -> str:

@@ -1,6 +1,8 @@
 """Cassettes of whole runs: the parent's model and that of its recalls, recorded and replayed."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,24 @@ from autogen_agentchat.messages import BaseChatMessage
 from autogen_agentchat.teams import RoundRobinGroupChat, Swarm
 from autogen_agentchat.tools import AgentTool
 from autogen_core import CancellationToken
+from autogen_core.models import AssistantMessage
 
 from memrecall.agent import MemoryContext, MemRecallAgent, RecallTool
 from memrecall.errors import CassetteMismatch, InvalidArgument
 from memrecall.memory import Library
-from memrecall.model.client import BaseClient
-from memrecall.testing import CassetteRun, ScriptedClient, call, record_run, replay_run, say
+from memrecall.model.client import BaseClient, Request
+from memrecall.testing import (
+    CassetteRun,
+    ScriptedClient,
+    Step,
+    call,
+    calls,
+    record_run,
+    repeat,
+    replay_run,
+    say,
+    wait,
+)
 
 from ..cases import check_each_async
 from .recall_helpers import ANN, NOW, REQUEST, hand_off, search
@@ -90,6 +104,41 @@ async def test_whole_runs_replay(library: Library, tmp_path: Path) -> None:
             assert await run_texts(library, run, name) == recorded
 
     await check_each_async(RUNS, check)
+
+
+def answer_any_recall(delays: Iterator[float]) -> Callable[[Request], Step]:
+    """Return a model that searches for what is asked, then hands off, each after a delay."""
+
+    def answer(request: Request) -> Step:
+        text = str(request.messages[1].content)
+        (number,) = re.findall(r"question (\d)", text)[:1]
+        is_first = not any(isinstance(m, AssistantMessage) for m in request.messages)
+        step = search(f"database config {number}") if is_first else hand_off("a1", reason=number)
+        return wait(next(delays), then=step)
+
+    return answer
+
+
+@pytest.mark.concurrent
+@pytest.mark.parametrize("count", [2, 6])
+async def test_recalls_at_once_replay(library: Library, tmp_path: Path, count: int) -> None:
+    many = calls(*(call("recall", query=f"{REQUEST}, question {n}") for n in range(count)))
+
+    async def run_turn(run: CassetteRun, *delays: float) -> list[str]:
+        answers = repeat(answer_any_recall(cycle(delays)), 2 * count)
+        model = run_model(run, "recall", *answers)
+        tool = RecallTool(library, ANN, model_client=model, clock=run.clock)
+        parent = run_model(run, "parent", many, say("Port 5433."))
+        agent = AssistantAgent("parent", parent, tools=[tool], reflect_on_tool_use=True)
+        return [m.to_text() for m in (await agent.run(task="Go.")).messages[1:]]
+
+    with record_run(tmp_path / "run", clock=lambda: NOW) as run:
+        recorded = await run_turn(run, 0.03, 0.0, 0.02, 0.01, 0.0)
+    assert recorded[-1] == "Port 5433."
+    with replay_run(tmp_path / "run") as run:
+        replayed = await run_turn(run)
+    assert sorted(replayed) == sorted(recorded)  # the steps of the recalls are interleaved
+    assert replayed[-2:] == recorded[-2:]
 
 
 async def test_mismatch_of_a_run_is_never_swallowed(library: Library, tmp_path: Path) -> None:

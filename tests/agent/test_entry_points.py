@@ -14,6 +14,7 @@ from memrecall.agent import MemoryContext, MemRecallAgent, RecallMemory, RecallT
 from memrecall.chat import GroupChat, Member, SingleChat
 from memrecall.errors import CassetteMismatch
 from memrecall.integrations.agent_memory import AgentMemory
+from memrecall.integrations.bound_tools import bind_tools
 from memrecall.memory import Library, recall
 from memrecall.model.client import BaseClient, Request
 from memrecall.testing import ScriptedClient, say
@@ -108,7 +109,7 @@ async def run_agent_memory_block(library: Library, model_client: Any, **argument
 
 
 async def run_agent_memory_tool(library: Library, model_client: Any, **arguments: Any) -> None:
-    tools = AgentMemory(bind_memory(library, model_client), **arguments).tools()
+    tools = bind_tools(bind_memory(library, model_client), **arguments)
     (tool,) = [tool for tool in tools if tool.name == "recall"]
     await tool.call({"query": REQUEST})
 

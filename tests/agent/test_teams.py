@@ -6,13 +6,20 @@ from typing import Any
 import pytest
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.conditions import MaxMessageTermination, TokenUsageTermination
-from autogen_agentchat.messages import HandoffMessage, StructuredMessage, TextMessage
+from autogen_agentchat.conditions import TokenUsageTermination
+from autogen_agentchat.messages import (
+    HandoffMessage,
+    MemoryQueryEvent,
+    MultiModalMessage,
+    StructuredMessage,
+    TextMessage,
+)
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
 from autogen_agentchat.tools import AgentTool
-from autogen_core import CancellationToken
+from autogen_core import CancellationToken, Image
 from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import FunctionExecutionResultMessage
+from PIL import Image as Picture
 
 from memrecall.agent import MemoryContext, MemRecallAgent, Recaller, RecallMemory, RecallTool
 from memrecall.agent.tools.recall import RecallReply
@@ -27,7 +34,7 @@ from memrecall.types import NewMemory, NewMessage, Origin, Role
 from ..cases import check_each_async
 from ..libraries import open_library
 from .clients import recalled_blocks, user_message
-from .recall_helpers import ANN, REQUEST, hand_off, search
+from .recall_helpers import ANN, LIN, REQUEST, hand_off, search
 
 DINNER = "Where did we have dinner last time?"
 
@@ -146,22 +153,70 @@ async def test_turn_without_a_message_ends_politely(library: Library) -> None:
         assert "Nothing new was said" in answer.content.message
 
 
-async def test_agent_selected_twice_recalls_once(library: Library) -> None:
+async def test_second_round_repeats_no_recall(library: Library) -> None:
     client = recall_client("a1")
     recall = MemRecallAgent("recall", library, ANN, model_client=client)
-    parent = make_assistant("parent", say("Port 5433."))
-    selector = ScriptedClient([say("recall"), say("recall"), say("parent")])
-    team = SelectorGroupChat(
-        [recall, parent],
-        selector,
-        allow_repeated_speaker=True,
-        termination_condition=MaxMessageTermination(4),
-    )
+    parent = make_assistant("parent", say("Port 5433."), say("Anything else?"))
+    team = RoundRobinGroupChat([recall, parent], max_turns=4)
     result = await team.run(task=REQUEST)
-    assert result.messages[-1].to_text() == "Port 5433."
     answers = [m for m in result.messages if isinstance(m, StructuredMessage)]
     assert [answer.content.reason for answer in answers] == ["done", "no_request"]
     assert client.remaining == 0
+    texts = [message.text for message in recall._conversation]
+    assert texts[-1] == "Port 5433."  # what was said since is not lost
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_swarm_that_starts_with_the_recall_agent_goes_on(
+    library: Library, by_name: bool
+) -> None:
+    steps = call("transfer_to_recall"), say("Port 5433.")
+    parent = make_assistant("parent", *steps, handoffs=["recall"])
+    client = ScriptedClient([search(), hand_off("a1")] * 2)
+    recall = MemRecallAgent(
+        "recall", library, ANN, model_client=client, handoff_to="parent" if by_name else parent
+    )
+    data = recall.dump_component()
+    assert data.config["handoff_to"] == "parent"
+    team = Swarm([recall, parent], max_turns=4)
+    result = await team.run(task=REQUEST)
+    targets = [m.target for m in result.messages if isinstance(m, HandoffMessage)]
+    assert targets == ["parent", "recall", "parent"]
+    assert "a1" in result.messages[-2].to_text()
+    assert result.messages[-1].to_text() == "Port 5433."
+
+
+async def test_memory_and_context_of_one_user_add_one_block(library: Library) -> None:
+    client = recall_client("a1")
+    context = MemoryContext(library, ANN, model_client=client)
+    own, other = (RecallMemory(library, scope) for scope in (ANN, LIN))
+    parent = make_assistant("parent", say("Port 5433."), memory=[own], model_context=context)
+    result = await parent.run(task=REQUEST)
+    model = parent._model_client
+    assert isinstance(model, ScriptedClient)
+    assert len(recalled_blocks(model.requests[0].messages)) == 1
+    (event,) = [m for m in result.messages if isinstance(m, MemoryQueryEvent)]
+    assert [(content.metadata or {})["memory_key"] for content in event.content] == ["a1"]
+    assert client.remaining == 0
+    context = MemoryContext(library, ANN, initial_messages=[user_message()])
+    await other.update_context(context)  # of another user
+    assert len(recalled_blocks(await context.get_messages())) == 2
+
+
+async def test_text_with_pictures_is_recalled_for(library: Library) -> None:
+    client = recall_client("a1")
+    context = MemoryContext(library, ANN, model_client=client)
+    pictures = [Image(Picture.new("RGB", (1, 1)))] * 2
+    seeing = ScriptedClient([say("Port 5433."), say("Nice.")])
+    seeing.model_info["vision"] = True
+    parent = AssistantAgent("parent", seeing, model_context=context)
+    for content in ([REQUEST, *pictures], pictures):
+        await parent.run(task=MultiModalMessage(content=content, source="user"))
+    assert [len(recalled_blocks(request.messages)) for request in seeing.requests] == [1, 0]
+    assert client.remaining == 0
+    saved = await context.save_state()
+    await context.load_state(saved)
+    assert len(await context.get_messages()) == 4
 
 
 async def test_team_of_the_recall_agent_runs_without_a_task(library: Library) -> None:

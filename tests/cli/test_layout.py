@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from memrecall.cli.output import cut_line, flatten, indent, wrap
+from memrecall.text.terminal import cut_line, flatten, indent, wrap
 from tests.cases import check_each
 
 MIXED = (

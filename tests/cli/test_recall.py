@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from memrecall.agent import Trace
+from memrecall.agent import RecallResult, Trace
 from memrecall.testing import call, call_raw, calls, fail, say, think
 from tests.cases import check_each, read_rows
 from tests.cli.conftest import GARAGE, PEANUTS, Shell, assert_error_line
@@ -73,6 +74,20 @@ def test_json_prints_recall_result(shell: Shell, chat: Path, script: Any) -> Non
     assert (outcome.json["language"], outcome.json["now"]) == ("zh", NOW)
     kinds = [event["kind"] for event in outcome.json["trace"]["events"]]
     assert (kinds[0], kinds[-1]) == ("start", "handoff")
+
+
+def test_python_prints_what_the_command_line_shows(
+    shell: Shell, chat: Path, script: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script(search("花生"), hand_off("lin-1"))
+    base = ("--user", "lin", "--db", chat)
+    outcome = shell("recall", "花生过敏", *base, "--now", NOW, "--json")
+    shown = shell("trace", "show", "--last", *base)
+    print(RecallResult.from_dict(outcome.json))
+    printed = capsys.readouterr().out
+    words = [re.sub("─+", "─", text).split() for text in (printed, shown.out)]
+    assert words[0] == words[1]
+    assert "花生" in printed
 
 
 def test_certainty_is_printed(shell: Shell, chat: Path, script: Any) -> None:

@@ -47,6 +47,7 @@ def test_chatgpt_follows_the_current_branch() -> None:
         "chatgpt-6f1c0c58-0000-4000-8000-000000000002"
     )
     assert result.messages[0].metadata == {"conversation": "Trip to Lisbon"}
+    assert result.messages[2].metadata["pictures"] == [{"type": "image"}]
     assert result.survey.skipped == {
         "other branches": 2,
         "hidden system messages": 1,

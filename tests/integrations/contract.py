@@ -80,12 +80,30 @@ class RecallContract:
         """Return the keys of the memories in what the model gets."""
         return block_keys(text)
 
-    async def recall(self, memory: Any, **arguments: Any) -> str:
-        """Return what the model gets of a recall for `REQUEST`; arguments are of the recall."""
+    async def recall(self, memory: Any, request: str = REQUEST, **arguments: Any) -> str:
+        """Return what the model gets of a recall; `user` is put into the framework's context."""
+        raise NotImplementedError
+
+    def user_of(self, context: Any) -> str:
+        """Return the user in the framework's context of a request."""
         raise NotImplementedError
 
     async def test_recall(self, memory: AsyncMemory) -> None:
         assert "a1" in self.keys(await self.recall(memory))
+
+    @pytest.mark.concurrent
+    async def test_function_finds_the_memory_of_each_request(self, library: Library) -> None:
+        everyone = AsyncMemory(library=library)
+
+        def find(context: Any) -> AsyncMemory | None:
+            user = self.user_of(context)
+            return None if user == "eve" else everyone.bind(user_id=user)
+
+        requests = {"ann": REQUEST, "lin": REQUEST_ZH, "eve": REQUEST}
+        calls = [self.recall(find, text, user=user) for user, text in requests.items()]
+        ann, lin, eve = [self.keys(text) for text in await asyncio.gather(*calls)]
+        assert ("a1" in ann, "l1" in lin, eve) == (True, True, [])
+        assert not set(ann) & set(lin)
 
     @pytest.mark.concurrent
     async def test_sync_memory_serves_async_code(self, sync_memory: Memory) -> None:
@@ -125,8 +143,8 @@ class Turn(NamedTuple):
     answer: str
 
     def block(self, request: str) -> str:
-        """Return the recalled block, the only text besides the request."""
-        (block,) = [text for text in self.texts if text != request]
+        """Return the recalled block, the only text besides the request; "" if there is none."""
+        (block,) = [text for text in self.texts if text != request] or [""]
         return block
 
 
@@ -139,8 +157,8 @@ class TurnContract(RecallContract):
         """Run a turn whose model answers "Port 5433."."""
         raise NotImplementedError
 
-    async def recall(self, memory: Any, **arguments: Any) -> str:
-        return (await self.run_turn(memory, REQUEST, **arguments)).block(REQUEST)
+    async def recall(self, memory: Any, request: str = REQUEST, **arguments: Any) -> str:
+        return (await self.run_turn(memory, request, **arguments)).block(request)
 
     @pytest.mark.parametrize("stream", [False, True])
     async def test_recalls_before_the_turn(self, memory: AsyncMemory, stream: bool) -> None:
@@ -170,7 +188,7 @@ class ToolContract(RecallContract):
     """The tools of a memory, called by the model of an agent."""
 
     def keys(self, text: str) -> list[str]:
-        return answer_keys(text)
+        return [] if "this request has no memory" in text else answer_keys(text)
 
     async def call_tool(
         self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
@@ -178,8 +196,8 @@ class ToolContract(RecallContract):
         """Return what a tool answers in a run; the settings are of the tools."""
         raise NotImplementedError
 
-    async def recall(self, memory: Any, **arguments: Any) -> str:
-        return await self.call_tool(memory, "recall", {"query": REQUEST}, **arguments)
+    async def recall(self, memory: Any, request: str = REQUEST, **arguments: Any) -> str:
+        return await self.call_tool(memory, "recall", {"query": request}, **arguments)
 
     async def test_remember_writes_for_the_bound_user(self, memory: AsyncMemory) -> None:
         answer = await self.call_tool(memory, "remember", {"text": "林晓喝茉莉花茶"}, language="zh")

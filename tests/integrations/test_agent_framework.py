@@ -27,6 +27,7 @@ require("agent_framework")
 
 from agent_framework import (  # noqa: E402
     Agent,
+    AgentSession,
     BaseChatClient,
     ChatResponse,
     ChatResponseUpdate,
@@ -80,16 +81,26 @@ def make_agent(chat: ScriptedChat, provider: RecallProvider) -> Agent[Any]:
     return Agent(chat, context_providers=[provider])
 
 
+def session_of(user: str | None) -> AgentSession:
+    session = AgentSession()
+    session.state["user"] = user
+    return session
+
+
 class TestProvider(TurnContract):
+    def user_of(self, context: Any) -> str:
+        return str(context.state["user"])
+
     async def run_turn(
         self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
     ) -> Turn:
+        user = arguments.pop("user", None)
         chat = ScriptedChat(Content.from_text("Port 5433."))
         agent = make_agent(chat, RecallProvider(memory, remember=False, **arguments))
         if stream:
             answer = "".join([update.text async for update in agent.run(request, stream=True)])
         else:
-            answer = (await agent.run(request)).text
+            answer = (await agent.run(request, session=session_of(user))).text
         assert {message.role for message in chat.requests[0]} == {"user"}
         return Turn(chat.request_texts(), answer)
 
@@ -123,12 +134,16 @@ class TestProvider(TurnContract):
 
 
 class TestTools(ToolContract):
+    def user_of(self, context: Any) -> str:
+        return str(context.state["user"])
+
     async def call_tool(
         self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
     ) -> str:
+        user = settings.pop("user", None)
         chat = ScriptedChat(call(name, **arguments), Content.from_text("Done."))
         agent = Agent(chat, tools=memory_tools(memory, **settings))
-        assert (await agent.run("Go.")).text == "Done."
+        assert (await agent.run("Go.", session=session_of(user))).text == "Done."
         return tool_result(chat)
 
     async def test_schemas_are_those_of_the_table(self, memory: AsyncMemory) -> None:

@@ -11,6 +11,7 @@ from memrecall import AsyncMemory, Memory
 from memrecall.agent import Recaller
 from memrecall.errors import CassetteMismatch, InvalidArgument, ScriptExhausted
 from memrecall.integrations.agent_memory import AgentMemory
+from memrecall.integrations.bound_tools import bind_tools
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.testing import ScriptedClient
@@ -71,7 +72,7 @@ class TestBlocks:
 
     def test_sync_code_needs_a_sync_memory(self, memory: AsyncMemory) -> None:
         owner = AgentMemory(memory)
-        (tool, *_) = owner.tools()
+        (tool, *_) = bind_tools(memory)
         for call in (
             owner.recall_sync,
             owner.recall_block_sync,
@@ -108,7 +109,7 @@ class TestBlocks:
 
         memory = AsyncMemory(library=library, user_id="ann", model_client=Failing([]))
         owner = AgentMemory(memory)
-        (tool,) = [each for each in owner.tools() if "recall" in each.name]
+        (tool,) = [each for each in bind_tools(memory) if "recall" in each.name]
         for call in (
             owner.recall(REQUEST),
             owner.recall_block(ask(REQUEST)),
@@ -138,7 +139,7 @@ class TestTurns:
 
 class TestTools:
     async def test_run_by_the_table(self, memory: AsyncMemory) -> None:
-        tools = {tool.name: tool for tool in AgentMemory(memory).tools()}
+        tools = {tool.name: tool for tool in bind_tools(memory)}
         assert "a1" in answer_keys(await tools["recall"].call(json.dumps({"query": REQUEST})))
         stored = json.loads(await tools["remember"].call({"text": "Ann drinks tea"}))
         key = stored["memory_key"]
@@ -147,8 +148,8 @@ class TestTools:
 
     async def test_refused_arguments(self, library: Library) -> None:
         async def refusal(language: Any, **arguments: Any) -> str:
-            owner = AgentMemory(AsyncMemory(library=library, user_id="ann"), language=language)
-            tools = {tool.name: tool for tool in owner.tools()}
+            memory = AsyncMemory(library=library, user_id="ann")
+            tools = {tool.name: tool for tool in bind_tools(memory, language=language)}
             answer = json.loads(await tools["recall"].call(arguments))
             assert answer["error"] == "invalid_arguments"
             return str(answer["message"])
@@ -161,7 +162,7 @@ class TestTools:
         self, memory: AsyncMemory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(AsyncMemory, "tools", None)
-        tools = {tool.name: tool for tool in AgentMemory(memory, language="zh").tools()}
+        tools = {tool.name: tool for tool in bind_tools(memory, language="zh")}
         answer = json.loads(await tools["recall"].call({"query": "x"}))
         assert (answer["error"], "内部出错" in answer["message"]) == ("internal", True)
 

@@ -1,6 +1,7 @@
 """CrewAI: memory and tools in real crews."""
 
 import json
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,26 @@ class TestMemory:
         async with AsyncMemory(db=str(tmp_path / "m.db"), user_id="ann") as memory:
             with pytest.raises(InvalidArgument, match="sync code cannot wait"):
                 CrewMemory(memory)
+
+
+def test_function_finds_the_memory_of_each_run(tmp_path: Path) -> None:
+    current: ContextVar[str] = ContextVar("user")
+    with Memory(settings=make_settings(str(tmp_path / "m.db"))) as everyone:
+        everyone.add(HISTORY, user_id="ann", infer=False)
+
+        def find(context: object) -> Memory:
+            assert context is None
+            return everyone.bind(user_id=current.get())
+
+        for user, is_known in (("ann", True), ("ben", False)):
+            current.set(user)
+            answers = [act("recall", query=REQUEST), finish(f"Done for {user}.")]
+            for tools, memory in (([], CrewMemory(find)), (memory_tools(find), False)):
+                llm = ScriptedLLM(model="scripted", answers=answers[len(tools) == 0 :])
+                run_task(llm, REQUEST, tools=tools, memory=memory)
+                assert ("PostgreSQL on port 5433" in llm.requests[-1]) == is_known
+        stored = everyone.get_all(user_id="ann", messages=True)["results"]
+        assert "ben" not in str([item["memory"] for item in stored])
 
 
 class TestTools:

@@ -28,7 +28,7 @@ MODULES: dict[str, tuple[str, set[str]]] = {
     "LangGraph and LangChain": ("integrations/test_langgraph.py", set()),
     "OpenAI Agents SDK": ("integrations/test_openai_agents.py", set()),
     "LlamaIndex": ("integrations/test_llama_index.py", set()),
-    "Pydantic AI": ("integrations/test_pydantic_ai.py", {"recall before the turn"}),
+    "Pydantic AI": ("integrations/test_pydantic_ai.py", set()),
     "CrewAI": ("integrations/test_crewai.py", {"streaming", "cancellation"}),
 }
 

@@ -72,20 +72,28 @@ def make_graph(
     return builder.compile(checkpointer=InMemorySaver())
 
 
+def as_user(user: str | None) -> Any:
+    return {"configurable": {**THREAD["configurable"], "user": user}}
+
+
 def ask(text: str) -> dict[str, Any]:
     return {"messages": [HumanMessage(text)]}
 
 
 class TestNodes(TurnContract):
+    def user_of(self, context: Any) -> str:
+        return str(context["configurable"]["user"])
+
     async def run_turn(
         self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
     ) -> Turn:
+        user = arguments.pop("user", None)
         graph = make_graph(memory, "Port 5433.", remember=False, **arguments)
         if stream:
             states = graph.astream(ask(request), THREAD, stream_mode="values")
             state = [state async for state in states][-1]
         else:
-            state = await graph.ainvoke(ask(request), THREAD)
+            state = await graph.ainvoke(ask(request), as_user(user))
         *shown, answer = [message.content for message in state["messages"]]
         return Turn(shown, answer)
 
@@ -121,11 +129,15 @@ class TestNodes(TurnContract):
 
 
 class TestRetriever(RecallContract):
+    def user_of(self, context: Any) -> str:
+        return str(context["configurable"]["user"])
+
     def keys(self, text: str) -> list[str]:
         return list(json.loads(text))
 
-    async def recall(self, memory: Any, **arguments: Any) -> str:
-        documents = await RecallRetriever(memory, **arguments).ainvoke(REQUEST)
+    async def recall(self, memory: Any, request: str = REQUEST, **arguments: Any) -> str:
+        user = arguments.pop("user", None)
+        documents = await RecallRetriever(memory, **arguments).ainvoke(request, as_user(user))
         return json.dumps([document.id for document in documents])
 
     async def test_nothing_and_failure_differ(self, memory: AsyncMemory, library: Library) -> None:
@@ -143,13 +155,17 @@ class TestRetriever(RecallContract):
 
 
 class TestTools(ToolContract):
+    def user_of(self, context: Any) -> str:
+        return str(context["configurable"]["user"])
+
     async def call_tool(
         self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
     ) -> str:
+        user = settings.pop("user", None)
         tools = ToolNode(memory_tools(memory, **settings))
         call = AIMessage("", tool_calls=[ToolCall(name=name, args=arguments, id="1")])
         graph = StateGraph(MessagesState).add_node("tools", tools).add_edge(START, "tools")
-        state = await graph.compile().ainvoke({"messages": [call]})
+        state = await graph.compile().ainvoke({"messages": [call]}, as_user(user))
         return str(state["messages"][-1].content)
 
     @pytest.mark.concurrent

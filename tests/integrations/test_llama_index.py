@@ -4,6 +4,7 @@ import gc
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -52,6 +53,8 @@ from memrecall.integrations.llama_index import (  # noqa: E402
     memory_tools,
 )
 
+USER: ContextVar[str | None] = ContextVar("user", default=None)
+
 
 class ScriptedLLM(MockLLM, FunctionCallingLLM):
     """A model that plays a script and records its requests."""
@@ -88,11 +91,10 @@ def call(name: str, **arguments: Any) -> ToolSelection:
 
 
 @asynccontextmanager
-async def open_chat(block: RecallBlock, **options: Any) -> AsyncIterator[ChatMemory]:
-    """Yield a chat memory with the block; its database is closed at the end."""
-    chat = ChatMemory.from_defaults(
-        session_id="chat-1", memory_blocks=[block], tokenizer_fn=str.split, **options
-    )
+async def open_chat(*blocks: RecallBlock, **options: Any) -> AsyncIterator[ChatMemory]:
+    """Yield a chat memory with the blocks; its database is closed at the end."""
+    options = {"session_id": "chat-1", "tokenizer_fn": str.split, **options}
+    chat = ChatMemory.from_defaults(memory_blocks=list(blocks), **options)
     try:
         yield chat
     finally:
@@ -108,11 +110,16 @@ def make_agent(*answers: Any, tools: Any = ()) -> tuple[FunctionAgent, ScriptedL
 
 
 class TestBlock(TurnContract):
+    def user_of(self, context: Any) -> str:
+        return str(context)
+
     async def run_turn(
         self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
     ) -> Turn:
+        user = arguments.pop("user", None)
         agent, model = make_agent("Port 5433.")
-        async with open_chat(RecallBlock(memory, **arguments)) as chat:
+        session = user or "chat-1"
+        async with open_chat(RecallBlock(memory, **arguments), session_id=session) as chat:
             handler = agent.run(request, memory=chat)
             events = [event async for event in handler.stream_events() if hasattr(event, "delta")]
             answer = str(await handler)
@@ -153,19 +160,25 @@ class TestBlock(TurnContract):
     async def test_cancelled_run_ends_the_recall(self, library: Library) -> None:
         """A workflow ends its steps by itself: the block alone is cancelled here."""
 
-        async def get_block(memory: Any, **_: Any) -> str:
-            return str(await RecallBlock(memory).aget([ChatMessage(REQUEST)]))
+        async def get_block(memory: Any, request: str = REQUEST, **_: Any) -> str:
+            return str(await RecallBlock(memory).aget([ChatMessage(request)]))
 
         self.recall = get_block  # type: ignore[method-assign]
         await super().test_cancelled_run_ends_the_recall(library)
 
 
 class TestRetriever(RecallContract):
+    def user_of(self, context: Any) -> str:
+        assert context is None
+        return str(USER.get())
+
     def keys(self, text: str) -> list[str]:
         return list(json.loads(text))
 
-    async def recall(self, memory: Any, **arguments: Any) -> str:
-        nodes = await RecallNodeRetriever(memory, **arguments).aretrieve(REQUEST)
+    async def recall(self, memory: Any, request: str = REQUEST, **arguments: Any) -> str:
+        user = arguments.pop("user", None)
+        USER.set(user)
+        nodes = await RecallNodeRetriever(memory, **arguments).aretrieve(request)
         return json.dumps([node.node_id for node in nodes])
 
     async def test_nodes_have_text_and_score(self, memory: AsyncMemory) -> None:
@@ -187,13 +200,18 @@ class TestRetriever(RecallContract):
 
 
 class TestTools(ToolContract):
+    def user_of(self, context: Any) -> str:
+        return str(context)
+
     async def call_tool(
         self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
     ) -> str:
+        user = settings.pop("user", None)
         agent, _ = make_agent(
             call(name, **arguments), "Done.", tools=memory_tools(memory, **settings)
         )
-        (tool_call,) = (await agent.run("Go.")).tool_calls
+        async with open_chat(session_id=user or "chat-1") as chat:
+            (tool_call,) = (await agent.run("Go.", memory=chat)).tool_calls
         return str(tool_call.tool_output.content)
 
     async def test_schema_is_that_of_the_table(self, memory: AsyncMemory) -> None:

@@ -23,11 +23,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailed
-from memrecall.model import RecordingClient, ReplayClient, Request
+from memrecall.model import RecordingClient, ReplayClient
 from memrecall.testing import ScriptedClient, Step, call, calls, fail, say, think, wait
 
 from ..cases import check_each, check_each_async
-from ..waiting import wait_until
 
 Tools = tuple[FunctionTool, FunctionTool]
 SYSTEM = SystemMessage(content="Recall.")
@@ -233,6 +232,33 @@ async def test_extra_and_missing_calls_are_mismatches(path: Path) -> None:
         await client.create(history(3))
 
 
+async def test_requests_replay_in_any_order_and_equal_ones_in_recorded_order(path: Path) -> None:
+    recorder = RecordingClient(ScriptedClient([say("a1"), say("b"), say("a2")]), path)
+    for number in (0, 1, 0):
+        await recorder.create(history(number))
+    client = ReplayClient(path)
+    answers = [(await client.create(history(number))).content for number in (1, 0, 0)]
+    assert answers == ["b", "a1", "a2"]
+    client.assert_exhausted()
+    client = ReplayClient(path)
+    await client.create(history(1))
+    with pytest.raises(CassetteMismatch, match="calls 1, 3 were never made"):
+        client.assert_exhausted()
+    with pytest.raises(CassetteMismatch, match=r"call 2 was made, but .* has 3 as often"):
+        await client.create(history(1))
+
+
+async def test_miss_names_the_nearest_recording(path: Path) -> None:
+    await record(path, say("一"), say("二"), say("三"))
+    changed = [*history(1), user_message("问题 X")]
+    with pytest.raises(CassetteMismatch, match=r"call 3 .* differs in messages: message 4"):
+        await ReplayClient(path).create(changed)
+    client = ReplayClient(path)
+    await client.create(history(2))
+    with pytest.raises(CassetteMismatch, match=r"call 2 .* differs in options"):
+        await client.create(history(1), extra_create_args={"seed": 1})
+
+
 async def test_replay_honours_cancelled_token(path: Path) -> None:
     await record(path, say("一"))
     token = CancellationToken()
@@ -364,29 +390,6 @@ def test_empty_cassette_replays(path: Path) -> None:
 def test_missing_cassette_is_an_error(path: Path) -> None:
     with pytest.raises(InvalidArgument, match="cannot be read"):
         ReplayClient(path)
-
-
-class FirstWaitsForSecond(ScriptedClient):
-    """A client that answers its first call only after its second."""
-
-    async def _answer(self, request: Request) -> CreateResult:
-        result = await super()._answer(request)
-        if len(self.requests) == 1:
-            await wait_until(lambda: len(self.requests) == 2)
-        return result
-
-
-@pytest.mark.concurrent
-async def test_overlapping_calls_replay(path: Path) -> None:
-    recorder = RecordingClient(FirstWaitsForSecond([say("slow"), say("fast")]), path)
-    slow = asyncio.ensure_future(recorder.create(history(0)))
-    await asyncio.sleep(0)  # the first call is pending
-    await recorder.create(history(1))
-    await slow
-    assert [line["call"] for line in read_lines(path)] == [2, 1]
-    client = ReplayClient(path)
-    assert (await client.create(history(0))).content == "slow"
-    assert (await client.create(history(1))).content == "fast"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)

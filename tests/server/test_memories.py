@@ -1,6 +1,7 @@
 """The memory API: add, list, search, update, delete, graph, state and jobs."""
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,32 @@ class TestAdd:
         assert set(results) == {"look\n[image]", "42"}
         assert (results["42"]["origin"], results["42"]["layer"]) == ("tool", "short")
         assert results["look\n[image]"]["speaker"] == "Ann"
+
+    async def test_pictures_are_described_and_bad_ones_refused(
+        self, sqlite_service: HttpService
+    ) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        pixel = base64.b64encode(b"GIF89a\1\0\1\0\0\0\0;").decode()
+
+        def requests(data: str) -> list[tuple[str, dict[str, Any]]]:
+            url = {"url": f"data:image/png;base64,{data}"}
+            content = [{"type": "text", "text": "My boat"}, {"type": "image_url", "image_url": url}]
+            message = {"role": "user", "content": content}
+            return [
+                ("/v1/memories", {"messages": [message], "infer": False}),
+                ("/v1/users/ann/messages", {"messages": [message]}),
+                ("/v1/users/ann/chat", {"message": content}),
+            ]
+
+        for path, body in requests("!!"):
+            response = await ann.post(path, json=body)
+            assert (response.status_code, "base64" in response.text) == (400, True)
+        assert (await ann.get("/v1/users/ann/messages")).json()["items"] == []
+        for path, body in requests(pixel):
+            assert (await ann.post(path, json=body)).is_success
+        items = (await ann.get("/v1/users/ann/messages")).json()["items"]
+        boats = [item for item in items if item["content"] == "My boat\n[image]"]
+        assert [item["metadata"]["pictures"][0]["type"] for item in boats] == ["image/gif"] * 3
 
     async def test_refused_message_is_named(self, sqlite_service: HttpService) -> None:
         ann = await sqlite_service.client_with_key("ann")

@@ -33,7 +33,13 @@ from memrecall.agent.result import RecallHandoff, RecallResult, StopReason
 from memrecall.agent.tools.control import write_parent_message
 from memrecall.agent.trace_events import CallEvent, ResultEvent, ThoughtEvent, TraceEvent
 from memrecall.library.library import Library
-from memrecall.messages import USER_SOURCES, ConversationMessage, name_sources, parse_messages
+from memrecall.messages import (
+    USER_SOURCES,
+    ConversationMessage,
+    name_source,
+    name_sources,
+    parse_messages,
+)
 from memrecall.scope import Scope
 from memrecall.text.language import language_of
 from memrecall.types import Role
@@ -65,8 +71,9 @@ class MemRecallAgent(BaseChatAgent):
     """Runs one recall over the messages it receives and answers with the handoff.
 
     Each turn continues the conversation of the turns that have ended; recalls that run at once on
-    one instance do not see each other. After a handoff of a Swarm agent, it hands back to that
-    agent.
+    one instance do not see each other. In a team, a turn in which the user has said nothing new
+    repeats no recall. After a handoff of a Swarm agent, it hands back to that agent; a Swarm that
+    starts with this agent goes on with `handoff_to`.
     """
 
     def __init__(
@@ -78,12 +85,14 @@ class MemRecallAgent(BaseChatAgent):
         user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
         description: str = AGENT_DESCRIPTION,
+        handoff_to: object = None,
         **arguments: Unpack[RecallArguments],
     ) -> None:
         super().__init__(name, description)
         self._recaller = Recaller(library, scope, **arguments)
         self._user_sources = name_sources(user_sources)
         self._block_characters = block_characters
+        self._handoff_to = None if handoff_to is None else name_source(handoff_to)
         # AutoGen stamps messages with the time of the machine, which another clock contradicts.
         has_own_clock = arguments.get("clock", utc_now) is not utc_now
         self._uses_time_of_messages = not has_own_clock and arguments.get("as_of") is None
@@ -111,14 +120,16 @@ class MemRecallAgent(BaseChatAgent):
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | Response, None]:
         """Recall, and yield each call, result and thought as it happens, then the handoff.
 
-        A turn without a text, as in a team that selects the agent twice, has nothing to recall.
+        A turn without a text, or without a new one of the user, as in a team that selects the agent
+        twice, has nothing to recall.
         """
         messages = [message for message in messages if message.to_text().strip()]
-        if not messages:
-            yield Response(chat_message=self._decline(), inner_messages=[])
-            return
         earlier = self._conversation
-        new = parse_messages(messages, user_sources=self._user_sources)
+        new = parse_messages(messages, user_sources=self._user_sources) if messages else ()
+        if not messages or self._has_answered(messages, new):
+            self._conversation = [*earlier, *new][-LARGEST_WINDOW:]
+            yield Response(chat_message=self._decline(messages), inner_messages=[])
+            return
         if not self._uses_time_of_messages:
             new = tuple(replace(message, ts=None) for message in new)
         inner: list[BaseAgentEvent | BaseChatMessage] = []
@@ -135,6 +146,15 @@ class MemRecallAgent(BaseChatAgent):
                 elif (event := to_agent_event(item, self.name)) is not None:
                     inner.append(event)
                     yield event
+
+    def _has_answered(
+        self, messages: Sequence[BaseChatMessage], new: Sequence[ConversationMessage]
+    ) -> bool:
+        """Return True if the user's last message has had its recall, and no agent asks for one."""
+        is_asked = any(isinstance(m, HandoffMessage) and m.target == self.name for m in messages)
+        is_new = any(message.role is Role.USER for message in new)
+        is_known = any(message.role is Role.USER for message in self._conversation)
+        return is_known and not is_new and not is_asked
 
     def _remember(self, messages: Iterable[ConversationMessage], result: RecallResult) -> None:
         # With the name before it, the text differs from a stored message, which would hide it.
@@ -154,7 +174,9 @@ class MemRecallAgent(BaseChatAgent):
         """Restore the conversation of a saved state."""
         self._conversation = MemRecallAgentState.model_validate(state).conversation
 
-    def _decline(self) -> RecallHandoffMessage:
+    def _decline(
+        self, messages: Sequence[BaseChatMessage]
+    ) -> RecallHandoffMessage | HandoffMessage:
         """Return the answer to a turn in which nothing was said."""
         last = self._conversation[-1].text if self._conversation else ""
         note = say(self._recaller.options.language or language_of(last), "no_request")
@@ -171,8 +193,7 @@ class MemRecallAgent(BaseChatAgent):
             success=True,
             message=note,
         )
-        metadata = {"stop_reason": StopReason.HANDOFF.value}
-        return RecallHandoffMessage(content=handoff, source=self.name, metadata=metadata)
+        return self._hand_over(messages, handoff, {"stop_reason": StopReason.HANDOFF.value})
 
     def _answer(
         self, messages: Sequence[BaseChatMessage], result: RecallResult
@@ -189,17 +210,29 @@ class MemRecallAgent(BaseChatAgent):
             "trace_id": result.trace.trace_id,
             "iterations": str(result.iterations),
         }
-        last = messages[-1]
+        return self._hand_over(messages, handoff, metadata, usage)
+
+    def _hand_over(
+        self,
+        messages: Sequence[BaseChatMessage],
+        handoff: RecallHandoff,
+        metadata: dict[str, str],
+        usage: RequestUsage | None = None,
+    ) -> RecallHandoffMessage | HandoffMessage:
+        """Return the handoff as data, or as the message by which a Swarm selects its next agent."""
+        target, last = self._handoff_to, messages[-1] if messages else None
         if isinstance(last, HandoffMessage) and last.target == self.name:
-            return HandoffMessage(
-                content=message,
-                target=last.source,
-                source=self.name,
-                models_usage=usage,
-                metadata={**metadata, "handoff": handoff.model_dump_json()},
+            target = last.source
+        if target is None:
+            return RecallHandoffMessage(
+                content=handoff, source=self.name, models_usage=usage, metadata=metadata
             )
-        return RecallHandoffMessage(
-            content=handoff, source=self.name, models_usage=usage, metadata=metadata
+        return HandoffMessage(
+            content=handoff.message,
+            target=target,
+            source=self.name,
+            models_usage=usage,
+            metadata={**metadata, "handoff": handoff.model_dump_json()},
         )
 
 

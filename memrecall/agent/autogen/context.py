@@ -77,6 +77,11 @@ class MemoryContext(ChatCompletionContext):
             cancellation_token=cancellation_token or self.cancellation_token,
         )
 
+    def serves(self, recaller: Recaller) -> bool:
+        """Return True if the context recalls from the same data for the same scope."""
+        own = self._recaller
+        return own.library is recaller.library and own.scope == recaller.scope
+
     async def get_messages(self) -> list[LLMMessage]:
         """Return the messages, with the recalled block before the last user message."""
         messages = list(self._messages)

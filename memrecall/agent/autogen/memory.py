@@ -25,6 +25,7 @@ from autogen_core.models import AssistantMessage, LLMMessage
 from autogen_core.tools import BaseStreamTool, ToolSchema
 
 from memrecall.agent.autogen.agent import to_agent_event
+from memrecall.agent.autogen.context import MemoryContext
 from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import RecallArguments, Recaller
@@ -209,6 +210,11 @@ class RecallMemory(Memory):
     async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
         """Recall for the last user message, and add the result to the context as one message."""
         messages = await model_context.get_messages()
+        if isinstance(model_context, MemoryContext) and model_context.serves(self._recaller):
+            # Its block is for the same user: a second one would repeat it.
+            last = model_context.last_result
+            shown = MemoryQueryResult(results=[]) if last is None else _query_result(last)
+            return UpdateContextResult(memories=shown)
         index = self._block_recaller.last_request(messages)
         block, result = "", None
         if index is not None and not any(map(_is_answer, messages[index + 1 :])):

@@ -1,1 +1,1 @@
-"""Terminal views of recalls, tool calls and chat turns."""
+"""Terminal views of tool calls and chat turns."""

@@ -18,8 +18,9 @@ from memrecall.chat import (
     ToolCall,
     ToolResult,
 )
-from memrecall.cli.output import count_noun, cut_line, flatten, sanitize
+from memrecall.cli.output import count_noun
 from memrecall.json_objects import load_json_object
+from memrecall.text.terminal import cut_line, flatten, sanitize
 
 _MAX_ITEMS = 3  # events of a tool result
 _MARGIN = "    "

@@ -77,7 +77,7 @@ def _read_node(
     author = message.get("author") or {}
     role = _CHATGPT_ROLES.get(str(author.get("role")))
     details = message.get("metadata") or {}
-    text, content_type = _node_text(message)
+    text, content_type, pictures = _node_text(message)
     if details.get("is_visually_hidden_from_conversation") or author.get("role") == "system":
         return Skipped(number, "hidden system messages")
     if role is None or message.get("recipient") not in (None, "all") or not text:
@@ -91,21 +91,38 @@ def _read_node(
         ts=ts,
         content_type=content_type,
         conversation=title,
+        pictures=pictures,
         model=details.get("model_slug"),
     )
 
 
-def _node_text(message: Any) -> tuple[str, str]:
-    """Return what a person can read of a message, and its content type."""
+def _node_text(message: Any) -> tuple[str, str, list[dict[str, Any]]]:
+    """Return what a person can read of a message, its content type and its pictures."""
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, dict) or content.get("content_type") not in (
         "text",
         "multimodal_text",
     ):
-        return "", "text"
-    parts = content.get("parts")
-    texts = [_part_text(part) for part in parts] if isinstance(parts, list) else []
-    return "\n".join(text for text in texts if text).strip(), "text"
+        return "", "text", []
+    parts = content["parts"] if isinstance(content.get("parts"), list) else []
+    written = "\n".join(filter(None, map(_part_text, parts))).strip()
+    pictures = [_read_picture(part) for part in parts if _is_picture(part)]
+    shown = [str(picture.get("alt", "" if written else "[image]")) for picture in pictures]
+    content_type = "image" if pictures and not written else "text"
+    return "\n".join(filter(None, [written, *shown])), content_type, pictures
+
+
+def _is_picture(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("content_type") == "image_asset_pointer"
+
+
+def _read_picture(part: dict[str, Any]) -> dict[str, Any]:
+    """Return the size of a picture, and what a drawn one was to show."""
+    metadata = part.get("metadata")
+    drawing = metadata.get("dalle") if isinstance(metadata, dict) else None
+    prompt = drawing.get("prompt") if isinstance(drawing, dict) else None
+    picture = {"type": "image", "size": part.get("size_bytes"), "alt": prompt}
+    return {name: value for name, value in picture.items() if value}
 
 
 def _part_text(part: Any) -> str:

@@ -65,7 +65,7 @@ class _Conversation:
             yield Fault(number, "not a message")
             return
         try:
-            message = parse_message(value)
+            message = parse_message(value, read_pictures=True)
         except CallerError as error:
             yield Fault(number, str(error))
             return

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, cast
 
 from fastapi import APIRouter, Request, Response
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, WrapValidator, model_validator
 from pydantic_core import to_json
 
 from memrecall.chat import (
@@ -24,11 +24,13 @@ from memrecall.chat import (
 )
 from memrecall.chat.base import with_status
 from memrecall.chat.mentions import MOST_MEMBERS
+from memrecall.messages import join_content_parts
 from memrecall.scope import Scope
 from memrecall.server.deadlines import GRACE_SECONDS
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import (
     ID_BOUNDS,
+    ContentParts,
     MessageId,
     PathId,
     RequestModel,
@@ -59,6 +61,19 @@ _MemberId = Annotated[Id, Field(description="A member of the group.", json_schem
 _Instructions = Annotated[
     CleanText,
     Field(max_length=MAX_INSTRUCTIONS_CHARS, description="The system prompt of the assistant."),
+]
+
+
+def _check_content(value: Any, check_text: Callable[[Any], Any]) -> Any:
+    """Check a text, or content parts such as texts and pictures, which are kept as they are."""
+    if not isinstance(value, list | dict):
+        return check_text(value)
+    check_text(join_content_parts({"content": value})["content"])
+    return value
+
+
+_Content = Annotated[
+    _MessageText, WrapValidator(_check_content, json_schema_input_type=_MessageText | ContentParts)
 ]
 
 
@@ -97,7 +112,7 @@ class GroupTurn(RequestModel):
 class ChatRequest(RequestModel):
     """A turn: the user's `message`, or in a `group` a member's message and who answers it."""
 
-    message: _MessageText | None = None
+    message: _Content | None = None
     message_id: MessageId | None = None
     session_id: SessionId | None = None
     language: Language | None = None
@@ -232,12 +247,12 @@ class ChatHandler:
     async def _start_turn(self, chat: SingleChat | GroupChat) -> AsyncGenerator[ChatEvent, None]:
         body = self.body
         if isinstance(chat, SingleChat):
-            return chat.stream(str(body.message), message_id=body.message_id)
+            return chat.stream(body.message or "", message_id=body.message_id)
         turn = cast("GroupTurn", body.group)
         if turn.speaker is None:
             return chat.stream(turn.answers, mentions=turn.mentions)
         posted = await chat.post(
-            turn.speaker, str(body.message), mentions=turn.mentions, message_id=body.message_id
+            turn.speaker, body.message or "", mentions=turn.mentions, message_id=body.message_id
         )
         events = chat.stream(turn.answers, mentions=turn.mentions, answers=posted.message_id)
         return with_status(events, posted.status)

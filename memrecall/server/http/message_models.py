@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -130,7 +131,9 @@ class InputMessage(BaseModel):
 InputRole = Annotated[Role, BeforeValidator(parse_role, json_schema_input_type=RoleName)]
 _Message = Annotated[
     ConversationMessage,
-    PlainValidator(parse_message, json_schema_input_type=str | InputMessage),
+    PlainValidator(
+        partial(parse_message, read_pictures=True), json_schema_input_type=str | InputMessage
+    ),
 ]
 InputMessages = tuple[_Message, ...]
 

@@ -1,15 +1,27 @@
 """The terminal view of a recall, live or from its stored trace."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from memrecall.agent.result import RecallResult
 from memrecall.agent.tools import HANDOFF
 from memrecall.agent.trace_events import CallEvent, EventKind, HandoffEvent, TraceEvent
 from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
-from memrecall.cli.output import cut_line, draw_bar, flatten, indent, sanitize, score_style, wrap
+from memrecall.text.terminal import (
+    MAX_WIDTH,
+    cut_line,
+    draw_bar,
+    flatten,
+    indent,
+    sanitize,
+    score_style,
+    wrap,
+)
+
+if TYPE_CHECKING:  # it shows itself with this module
+    from memrecall.agent.result import RecallResult
 
 _Lines = list[Text]
 
@@ -31,13 +43,22 @@ def heading(title: str, width: int) -> Text:
     return Text.assemble(("── ", "dim"), title, (f" {rule}", "dim"))
 
 
+def render_recall(result: "RecallResult") -> str:
+    """Return the steps and the result of a recall as plain text."""
+    view = RecallView(MAX_WIDTH)
+    lines = [line for event in result.trace.events for line in view.render_event(event)]
+    return "\n".join(line.plain.rstrip() for line in [*lines, *view.render_result(result)])
+
+
 class RecallView:
     """Renders one recall: its events in order, then its result.
 
-    `brief` renders a call as one line and omits the model's reasoning.
+    `brief` renders a call as one line and omits the model's reasoning. `withheld_hint` says how to
+    see what was withheld.
     """
 
-    def __init__(self, width: int, *, brief: bool = False) -> None:
+    def __init__(self, width: int, *, brief: bool = False, withheld_hint: str = "") -> None:
+        self._withheld_hint = withheld_hint
         self._width = width
         self._body_width = width - _MARGIN
         self._brief = brief
@@ -79,7 +100,7 @@ class RecallView:
             return f"running {flatten(event.tool)}"
         return _WAITING.get(event.kind, "")
 
-    def render_result(self, result: RecallResult) -> _Lines:
+    def render_result(self, result: "RecallResult") -> _Lines:
         """Return the handoff, its evidence, remarks and the cost."""
         view = self._viewer.view_result(result)
         style = score_style(view.confidence)
@@ -95,7 +116,7 @@ class RecallView:
         for number, item in enumerate(view.evidence, 1):
             marker = Text(f"{number:>2}", "bold cyan")
             lines += [Text(), *indent(self._item(item, self._quote(item)), _MARGIN, marker)]
-        hint = ["--allow-sensitive includes what was withheld"] if result.withheld else []
+        hint = [self._withheld_hint] if result.withheld and self._withheld_hint else []
         remarks = [line for text in (*view.remarks, *hint) for line in self._wrap(text, "yellow")]
         cost = ", ".join([*view.cost, result.trace.trace_id])
         lines += [Text(), *indent(remarks, _MARGIN)] if remarks else []

@@ -4,13 +4,15 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument, describe_validation_error
+from memrecall.messages.pictures import caption_of, describe_picture, get_field
 from memrecall.types import NewMessage, Origin, Role, check_json, check_text, parse_time
 
+PICTURES = "pictures"  # the metadata key of what is stored of them
 USER_SOURCES = ("user", "user_proxy")  # AutoGen's names of the user
 LARGEST_BATCH = 10_000
 _FORMS = 'Pass a text, {"role": "user", "content": "…"}, a message object, or a list of them'
@@ -20,6 +22,7 @@ _ALIASES = {
     "human": Role.USER,
     "ai": Role.ASSISTANT,
 }
+MessageContent: TypeAlias = str | Mapping[str, Any] | Sequence[Any]  # a text, or content parts
 ROLE_NAMES = (*Role, *_ALIASES)
 # The roles of LlamaIndex that no chat model has.
 _OBJECT_ROLES = {"chatbot": Role.ASSISTANT, "model": Role.ASSISTANT}
@@ -45,6 +48,7 @@ _MEDIA = {
     "input_image": "image",
     "image-url": "image",
     "Image": "image",
+    "image_asset_pointer": "image",
     "input_audio": "audio",
     "audio-url": "audio",
     "video-url": "video",
@@ -91,16 +95,20 @@ class ConversationMessage:
 
 
 def parse_messages(
-    messages: object, *, user_sources: Collection[str] | None = None
+    messages: object,
+    *,
+    user_sources: Collection[str] | None = None,
+    read_pictures: bool = False,
 ) -> tuple[ConversationMessage, ...]:
     """Return a conversation from a text, a dict, a message object or a list of them.
 
     Message objects may be of memrecall, AutoGen, LangChain, Agent Framework, LlamaIndex,
     Pydantic AI, OpenAI's client and its Agents SDK. A message without text, such as a bare tool
-    call, is left out. `user_sources` are the sources of AutoGen messages that are the user;
-    messages of other sources get the role `other`.
+    call, is left out. What is stored of pictures is read, and checked, only with `read_pictures`,
+    so that no recall fails on them. `user_sources` are the sources of AutoGen messages that are
+    the user; messages of other sources get the role `other`.
     """
-    items = parse_items(messages, user_sources)
+    items = parse_items(messages, user_sources, read_pictures=read_pictures)
     parsed = tuple(message for message in items if message.text.strip())
     if not parsed:
         raise InvalidArgument(
@@ -110,11 +118,14 @@ def parse_messages(
 
 
 def parse_items(
-    messages: object, user_sources: Collection[str] | None = None
+    messages: object,
+    user_sources: Collection[str] | None = None,
+    *,
+    read_pictures: bool = False,
 ) -> list[ConversationMessage]:
     """Return every message of a conversation, also those without text; see `parse_messages`."""
     items = messages if _is_list(messages) else [messages]
-    parsed = ((part, parse_message(part)) for item in items for part in _split(item))
+    parsed = ((part, parse_message(part, read_pictures)) for item in items for part in _split(item))
     if user_sources is None:
         return [message for _, message in parsed]
     return [_assign_role(item, message, user_sources) for item, message in parsed]
@@ -122,7 +133,7 @@ def parse_items(
 
 def _split(item: object) -> Sequence[object]:
     """Return the messages of an item: a request of Pydantic AI has one for each of its parts."""
-    if _get(item, "kind") == "request" and _is_list(parts := _get(item, "parts")):
+    if get_field(item, "kind") == "request" and _is_list(parts := get_field(item, "parts")):
         return parts
     return [item]
 
@@ -144,7 +155,7 @@ def parse_new_messages(
     shared = check_json("metadata", dict(metadata or {}))
     return [
         replace(message, metadata={**shared, **message.metadata}).to_new_message()
-        for message in parse_messages(messages)
+        for message in parse_messages(messages, read_pictures=True)
     ]
 
 
@@ -163,10 +174,14 @@ def join_content_parts(fields: Any) -> Any:
     content = fields.get("content") if isinstance(fields, Mapping) else None
     if content is None or not (isinstance(content, Mapping) or _is_list(content)):
         return fields
-    text, content_type = _parse_parts(content)
+    text, content_type, pictures = _parse_parts(content)
     if not text:
         raise InvalidArgument("content has no text", hint="Pass a part with text")
-    return {"content_type": content_type, **fields, "content": text}
+    joined = {"content_type": content_type, **fields, "content": text}
+    metadata = fields.get("metadata") or {}
+    if pictures and isinstance(metadata, Mapping):
+        joined["metadata"] = {**metadata, PICTURES: list(map(describe_picture, pictures))}
+    return joined
 
 
 def origin_of(role: Role) -> Origin:
@@ -177,10 +192,11 @@ def origin_of(role: Role) -> Origin:
 def name_sources(sources: Iterable[object]) -> frozenset[str]:
     """Return the names of message sources, which are names or AutoGen agents."""
     items = [sources] if isinstance(sources, str) else sources
-    return frozenset(map(_name_source, items))
+    return frozenset(map(name_source, items))
 
 
-def _name_source(source: object) -> str:
+def name_source(source: object) -> str:
+    """Return the name of a message source, which is a name or an AutoGen agent."""
     name = source if isinstance(source, str) else getattr(source, "name", None)
     if isinstance(name, str) and name:
         return name
@@ -189,15 +205,17 @@ def _name_source(source: object) -> str:
 
 def is_from_user(item: object, user_sources: Collection[str]) -> bool:
     """Return True for an AutoGen message of the user; an agent's own messages never are."""
-    return _get(item, "type") != "AssistantMessage" and _get(item, "source") in user_sources
+    return (
+        get_field(item, "type") != "AssistantMessage" and get_field(item, "source") in user_sources
+    )
 
 
 def _assign_role(
     item: object, message: ConversationMessage, user_sources: Collection[str]
 ) -> ConversationMessage:
     """Return the message with the role of its source, if it has one."""
-    is_own = _get(item, "type") == "AssistantMessage"
-    if is_own or isinstance(item, Mapping) or _get(item, "source") is None:
+    is_own = get_field(item, "type") == "AssistantMessage"
+    if is_own or isinstance(item, Mapping) or get_field(item, "source") is None:
         return message
     return replace(message, role=Role.USER if is_from_user(item, user_sources) else Role.OTHER)
 
@@ -206,7 +224,7 @@ def _is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
 
-def parse_message(item: object) -> ConversationMessage:
+def parse_message(item: object, read_pictures: bool = False) -> ConversationMessage:
     """Return one message, which may have no text; see `parse_messages` for the forms."""
     if isinstance(item, ConversationMessage):
         return item
@@ -215,12 +233,15 @@ def parse_message(item: object) -> ConversationMessage:
     if callable(to_input_item := getattr(item, "to_input_item", None)):
         item = to_input_item()  # a result of OpenAI's Agents SDK
     role = _parse_role_of(item)
-    text, content_type = _parse_content(item)
+    text, content_type, pictures = _parse_content(item)
+    metadata = _parse_metadata(item)
+    if pictures and read_pictures:
+        metadata[PICTURES] = list(map(describe_picture, pictures))
     if isinstance(item, Mapping):
         # Only JSON can bring text that no database can store this far unnoticed: objects of
         # frameworks are checked when they are stored, so that a recall never fails on them.
         check_text("the content of a message", text)
-    ts = _get(item, "ts", "timestamp", "created_at")
+    ts = get_field(item, "ts", "timestamp", "created_at")
     return ConversationMessage(
         role,
         text,
@@ -229,23 +250,14 @@ def parse_message(item: object) -> ConversationMessage:
         _parse_message_id(item),
         _get_text(item, "parent_message_id"),
         _get_text(item, "content_type") or content_type,
-        _parse_metadata(item),
+        metadata,
         item.project if isinstance(item, NewMessage) else None,
     )
 
 
-def _get(item: object, *names: str) -> Any:
-    """Return the first field that has a value, of a dict or an object."""
-    for name in names:
-        value = item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
-        if value is not None and value != "":
-            return value
-    return None
-
-
 def _get_text(item: object, *names: str) -> str | None:
     for name in names:
-        value = _get(item, name)
+        value = get_field(item, name)
         if isinstance(value, str):
             return value
         if value is not None:
@@ -261,7 +273,7 @@ def _parse_message_id(item: object) -> str | None:
 def _parse_role_of(item: object) -> Role:
     if isinstance(item, Mapping) and "role" in item:
         return parse_role(item["role"])
-    role = _get(item, "role")
+    role = get_field(item, "role")
     if role is not None:
         name = getattr(role, "value", role)
         return _OBJECT_ROLES.get(name) or parse_role(name)
@@ -273,12 +285,12 @@ def _parse_role_of(item: object) -> Role:
     if isinstance(item, Mapping):
         return Role.USER
     if _is_autogen_chat_message(item):
-        return Role.USER if _get(item, "source") in USER_SOURCES else Role.ASSISTANT
+        return Role.USER if get_field(item, "source") in USER_SOURCES else Role.ASSISTANT
     raise InvalidArgument(f"a {type(item).__name__} is not a message", hint=_FORMS)
 
 
 def _kind_of(item: object) -> str:
-    return str(_get(item, "type", "part_kind", "kind") or "")
+    return str(get_field(item, "type", "part_kind", "kind") or "")
 
 
 def _role_of_item(kind: str) -> Role | None:
@@ -301,25 +313,25 @@ def _parse_speaker(item: object) -> str | None:
     return None if source in ("user", "assistant", "system") else source
 
 
-def _parse_content(item: Any) -> tuple[str, str]:
-    """Return the text of a message and its content type."""
+def _parse_content(item: Any) -> tuple[str, str, list[object]]:
+    """Return the text of a message, its content type and its pictures."""
     if isinstance(item, Mapping) and "role" not in item and _role_of_item(_kind_of(item)):
         content = item.get("output") or ""
     else:
-        content = _get(item, "contents", "blocks", "parts", "content")
+        content = get_field(item, "contents", "blocks", "parts", "content")
     if callable(to_text := getattr(item, "model_response_str", None)):
         content = to_text()  # a tool's result of Pydantic AI, which may be any object
     if _is_autogen_chat_message(item) and not _is_list(content):
         content = item.to_model_text()
     if content is None and not isinstance(item, Mapping):
-        content = _get(item, "text")
+        content = get_field(item, "text")
     if content is None or isinstance(content, str):
-        return content or "", "text"
+        return content or "", "text", []
     return _parse_parts(content)
 
 
-def _parse_parts(content: object) -> tuple[str, str]:
-    """Return the text of content parts, one to a line, and their content type."""
+def _parse_parts(content: object) -> tuple[str, str, list[object]]:
+    """Return the text of content parts, one to a line, their content type and the pictures."""
     if isinstance(content, Mapping):
         content = [content]
     if not _is_list(content):
@@ -327,10 +339,11 @@ def _parse_parts(content: object) -> tuple[str, str]:
             f"content of type {type(content).__name__} is not text",
             hint='Pass a text or a list of parts such as {"type": "text", "text": "…"}',
         )
-    parts = [part for part in map(_parse_part, content) if part[0]]
-    types = [content_type for _, content_type in parts]
+    parts = [(*_parse_part(part), part) for part in content]
+    types = [content_type for text, content_type, _ in parts if text]
     content_type = types[0] if types and "text" not in types else "text"
-    return "\n".join(text for text, _ in parts), content_type
+    pictures = [part for _, kind, part in parts if kind == "image"]
+    return "\n".join(text for text, _, _ in parts if text), content_type, pictures
 
 
 def _parse_part(part: object) -> tuple[str, str]:
@@ -342,17 +355,18 @@ def _parse_part(part: object) -> tuple[str, str]:
             f"content part {part!r} is neither a text nor an object",
             hint='Pass parts such as {"type": "text", "text": "…"}',
         )
-    kind = str(_get(part, "type", "block_type", "part_kind", "kind") or _class_name(part))
-    text = _get(part, "text", "content", "result")
+    kind = str(get_field(part, "type", "block_type", "part_kind", "kind") or _class_name(part))
+    text = get_field(part, "text", "content", "result")
+    if kind == "" and (inline := get_field(part, "inline_data", "inlineData")):  # of Gemini
+        kind = str(get_field(inline, "mime_type", "mimeType") or "file").split("/", 1)[0]
     if kind in _PARTS_WITHOUT_TEXT and not (kind == "" and isinstance(text, str)):
         return "", "text"
     if isinstance(text, str):
         return text, "text"
     if kind in ("data", "uri", "binary"):
-        kind = str(_get(part, "media_type") or "file").split("/", 1)[0]
+        kind = str(get_field(part, "media_type") or "file").split("/", 1)[0]
     content_type = _MEDIA.get(kind, kind)
-    caption = _get(part, "caption")
-    return caption if isinstance(caption, str) else f"[{content_type}]", content_type
+    return caption_of(part) or f"[{content_type}]", content_type
 
 
 def _class_name(part: object) -> str:
@@ -361,12 +375,12 @@ def _class_name(part: object) -> str:
 
 def _parse_metadata(item: object) -> dict[str, Any]:
     """Return a message's own metadata and its tool calls."""
-    metadata = _get(item, "metadata")
+    metadata = get_field(item, "metadata")
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidArgument(f"metadata {metadata!r} is not a JSON object", hint="Pass a dict")
     details = dict(metadata or {})
     for name in ("tool_calls", "tool_call_id"):
-        if value := _get(item, name):
+        if value := get_field(item, name):
             details[name] = _to_json(value)
     return check_json("metadata", details)  # type: ignore[no-any-return]
 
