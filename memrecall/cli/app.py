@@ -9,7 +9,6 @@ from typer import Option
 
 from memrecall import __version__
 from memrecall.cli import (
-    chat,
     connect,
     evaluation,
     hooks,
@@ -30,7 +29,6 @@ from memrecall.text_length import single_line
 _COMMANDS: dict[str, dict[str, Any]] = {
     "Recall and search": {
         "recall": recall.recall_command,
-        "chat": chat.chat_command,
         "search": search.search_command,
         "graph": search.graph_command,
         "trace": recall.trace_commands,

@@ -1,1 +1,0 @@
-"""Terminal views of tool calls and chat turns."""
