@@ -90,7 +90,7 @@ test-model: $(VENV)/.installed-dev  ## run the tests against a small local langu
 CITUS_SOURCE ?= ../shared/citus
 # Tests of the store that hold on a cluster too.
 ON_CLUSTER := $(addprefix tests/store/test_,timeline.py message_writing.py memories.py changes.py \
-  undo.py traces.py trace_list.py feedback.py counters.py feed.py backup.py listing.py erasure.py \
+  undo.py traces.py trace_list.py feedback.py feed.py backup.py listing.py erasure.py \
   owners.py vectors.py keys.py)
 
 test-cluster: $(VENV)/.installed-dev  ## test on a Citus cluster, built once from CITUS_SOURCE (minutes)

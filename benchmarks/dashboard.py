@@ -58,7 +58,7 @@ _BEGAN = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 async def fill(library: Library, messages: int) -> None:
-    """Store many messages of one user, with memories, recalls and counters."""
+    """Store many messages of one user, with memories and recalls."""
     texts = invent_texts(min(messages, 20_000))
     for start in range(0, messages, BATCH):
         numbers = range(start, min(start + BATCH, messages))
@@ -77,7 +77,6 @@ async def fill(library: Library, messages: int) -> None:
     for number in range(RECALLS):
         question = f"What did I say about {texts[number][:40]}?"
         await Recaller(library, Scope(USER), None, options).recall(question)
-    await _count(library)
 
 
 def _message(number: int, text: str) -> NewMessage:
@@ -111,17 +110,6 @@ async def _add_graph(library: Library, count: int) -> None:
     memory = AsyncMemory(user_id=USER, session_id="s0001", library=library)
     await memory.summarize()
     await memory.close()
-
-
-async def _count(library: Library) -> None:
-    """Write a week of counters, as of a busy service."""
-    now = datetime.now(UTC)
-    for hours in range(24 * 7, -1, -1):
-        counts = {(name, str(n)): (n, 0.0) for name in _COUNTED for n in range(1, 8)}
-        await library.store.counters.add(counts, now - timedelta(hours=hours), 30)
-
-
-_COUNTED = ("searches", "recalls", "recall_seconds", "iterations", "windows", "confidence")
 
 
 def pages(trace_id: str) -> dict[str, str]:

@@ -270,7 +270,6 @@ async def serve(
             allow_keyless=is_loopback(listener.getsockname()[0]),
             model_client=client,
             dashboard=has_dashboard,
-            stores_usage=info.dashboard is not None,
             sign_in=sign_in,
             private_key=private.key if private else "",
         )
@@ -282,9 +281,6 @@ async def serve(
             await app.service.memory.resume()
         workers = worker_processes(settings.text_workers, _WORKER_MODULES)
         await stack.enter_async_context(workers)
-        if app.service.counters is not None:
-            running = app.service.counters.running(with_levels=role.is_first)
-            await stack.enter_async_context(running)
         await stack.enter_async_context(_dashboard_running(has_dashboard))
         app.service.loading = asyncio.create_task(preload(library, build_routes))
         stack.callback(app.service.loading.cancel)

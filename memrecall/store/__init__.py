@@ -1,6 +1,5 @@
 """The store: the only package that uses SQLAlchemy."""
 
-from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import StoredPage, open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
@@ -47,7 +46,7 @@ from memrecall.store.traces.records import (
     measure_body,
     withhold_contents,
 )
-from memrecall.store.traces.trace_list import ListedTrace, TraceQuery
+from memrecall.store.traces.trace_list import ListedTrace, TraceOutcome, TraceQuery
 from memrecall.store.transfer import parse_record
 from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 
@@ -60,8 +59,6 @@ __all__ = [
     "AuditEntry",
     "ChangeFeed",
     "Checkpoint",
-    "CounterRow",
-    "Counters",
     "ErasureReport",
     "Feedback",
     "Grant",
@@ -96,6 +93,7 @@ __all__ = [
     "StoredSummary",
     "StoredTrace",
     "Timeline",
+    "TraceOutcome",
     "TraceQuery",
     "TraceSummary",
     "UserVersion",

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, column, func, select, table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope, space_of
-from memrecall.store.counters import Counters
 from memrecall.store.database.cursors import PageLimits
 from memrecall.store.database.dialect import ConnectionOptions, Durability
 from memrecall.store.database.distribution import (
@@ -24,7 +23,7 @@ from memrecall.store.database.integrity import (
 )
 from memrecall.store.database.locks import lock_scopes, require_enabled
 from memrecall.store.database.memberships import read_entry
-from memrecall.store.database.memory_tables import REFERENCES
+from memrecall.store.database.memory_tables import REFERENCES, knowledge
 from memrecall.store.database.migrations import schema_version, upgrade
 from memrecall.store.database.statements import select_in_key_order
 from memrecall.store.database.tables import (
@@ -60,6 +59,9 @@ from memrecall.store.vectors import VectorStore
 from memrecall.text import TEXT_VERSION
 from memrecall.text.privacy import PrivacyPolicy
 
+_ESTIMATE_FROM = 1_000_000  # rows from which the planner's estimate is good enough
+_ESTIMATED = {each.name: each for each in (users, messages, memories, knowledge)}
+_classes = table("pg_class", column("relname"), column("reltuples"))
 _USER_AND_AGENT = USER_VERSION.add_columns(
     select(agents.c.status)
     .where(agents.c.agent_id == bindparam("of_agent"))
@@ -91,7 +93,6 @@ class Store:
         self.owners = Owners(database)
         self.keys = Keys(database)
         self.spaces = Spaces(database)
-        self.counters = Counters(database)
         self.projects = Projects(database)
         self.trace_list = TraceList(database, facts.cursor_secret)
         self.feedback_list = FeedbackList(database)
@@ -282,6 +283,23 @@ class Store:
                 if user_id is not None:
                     statement = statement.where(table.c.user_id == user_id)
                 counts[table.name] = int(await connection.scalar(statement) or 0)
+        return counts
+
+    async def estimate_counts(self) -> dict[str, int]:
+        """Return how many users, messages, memories and knowledge entries there are.
+
+        The rows of a large table of PostgreSQL are estimated, as its planner knows them.
+        """
+        counts: dict[str, int] = {}
+        if self.file is None:
+            columns = (_classes.c.relname.label("name"), _classes.c.reltuples.label("rows"))
+            statement = select(*columns).where(_classes.c.relname.in_(list(_ESTIMATED)))
+            rows = await self.database.fetch(statement)
+            counts = {row.name: int(row.rows) for row in rows if row.rows >= _ESTIMATE_FROM}
+        for name, counted in _ESTIMATED.items():
+            if name not in counts:
+                rows = await self.database.fetch(select(func.count()).select_from(counted))
+                counts[name] = int(rows[0][0])
         return counts
 
 

@@ -11,7 +11,6 @@ from tests.server.server_process import run_command, run_server
 
 from .browser import NO_BROWSER, find_browser
 from .sample import fill_library, find_ids, sample_settings
-from .sample_traffic import add_traffic
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images"
@@ -24,7 +23,6 @@ async def prepare(folder: Path, database: Path) -> dict[str, str]:
     """Fill a database and return the generated ids."""
     async with await Library.open(sample_settings(str(database), folder)) as library:
         await fill_library(library)
-        await add_traffic(library.store.counters)
         return await find_ids(library)
 
 

@@ -1,6 +1,7 @@
 """Agents, users and sessions: lists, status changes and erasure."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import pytest
 
 from memrecall.errors import Conflict, Disabled, InvalidArgument, NotFound
-from memrecall.scope import Scope
-from memrecall.store import Store, StoredSession
+from memrecall.scope import Permission, Scope
+from memrecall.store import NewKnowledge, Store, StoredSession
 from memrecall.store.database.cursors import KeyedPage
 from memrecall.types import Role
 
@@ -225,3 +226,11 @@ async def test_get_session(store: Store) -> None:
     for user, session, agent in (("ann", "s2", None), ("ben", "s1", None), ("ann", "s1", "other")):
         with pytest.raises(NotFound):
             await store.owners.get_session(user, session, agent_id=agent)
+
+
+async def test_estimate_counts_of_small_tables_is_exact(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("a"), new_message("b")])
+    allowed = replace(ANN, permissions=frozenset({Permission.KNOWLEDGE}))
+    await store.knowledge(allowed).add(NewKnowledge("twice a day"))
+    counts = {"users": 1, "messages": 2, "memories": 0, "knowledge": 1}
+    assert await store.estimate_counts() == counts

@@ -10,7 +10,7 @@ import pytest
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.store import ListedTrace, Store, TraceQuery
+from memrecall.store import ListedTrace, Store, TraceOutcome, TraceQuery
 from memrecall.store.traces import trace_list
 from tests.cases import check_each_async
 from tests.counting import recorded_statements
@@ -102,6 +102,20 @@ async def test_filters_select_and_pages_continue_behind_what_was_scanned(
     await check_each_async(FILTERS, check)
     monkeypatch.setattr(trace_list, "SCANNED_TRACES", 5)
     await check_each_async(FILTERS, check)
+
+
+async def test_outcomes_are_those_of_the_listed_recalls_of_a_period(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(store)
+    since = NOW - timedelta(minutes=3)
+    for options in ({}, {"users": ["ann", "李"]}, {"agent_id": "b"}, {"users": []}):
+        listed = [item for item in await read(store, **options) if item.created_at >= since]
+        assert await store.trace_list.outcomes(since, **options) == [  # type: ignore[arg-type]
+            TraceOutcome(item.stop_reason, item.abstained, item.seconds) for item in listed
+        ]
+    monkeypatch.setattr(trace_list, "SCANNED_TRACES", 5)
+    assert len(await store.trace_list.outcomes(since)) == 5
 
 
 async def test_page_without_a_match_has_a_next_page(

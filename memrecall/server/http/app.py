@@ -51,7 +51,7 @@ from memrecall.server.http.responses import (
     problem_response,
 )
 from memrecall.server.limits import RecallLimiter, RequestLimiter
-from memrecall.server.metrics import CounterBuffer, Metrics
+from memrecall.server.metrics import Metrics
 from memrecall.server.rpc.codec import answer, dispatcher, report_bug
 
 log = logging.getLogger("memrecall.server")
@@ -72,7 +72,6 @@ _HEADERS = ("Authorization", "Content-Type", "X-Request-Id")
 _MCP_HEADERS = ("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name")
 MAX_WAITING_RECALLS = 16  # per key
 RECALL_WAIT_SECONDS = 30.0
-_COUNTER_DAYS = 30
 _JOB_SECONDS = 20.0
 _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
@@ -119,7 +118,6 @@ def create_app(
     model_client: Any = None,
     body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
     dashboard: bool = False,
-    stores_usage: bool = False,
     sign_in: SignInCode | None = None,
     private_key: str = "",
 ) -> Application:
@@ -127,13 +125,11 @@ def create_app(
 
     With `allow_keyless`, local callers need no key while the database has none: use it only for a
     server that listens on the loopback address. With `dashboard` the service includes a web
-    dashboard, which needs a running `run_dashboard`; `sign_in` signs one browser in. `stores_usage`
-    counts for the dashboard of another process. With a `private_key`, no other key is accepted.
+    dashboard, which needs a running `run_dashboard`; `sign_in` signs one browser in. With a
+    `private_key`, no other key is accepted.
     """
     settings = library.settings
-    is_counting = (dashboard or stores_usage) and not settings.read_only
-    counters = CounterBuffer(library.store.counters, _COUNTER_DAYS) if is_counting else None
-    metrics = Metrics(library.cache.nbytes, lambda: library.vectors.backlogs, counters)
+    metrics = Metrics(library.cache.nbytes, lambda: library.vectors.backlogs)
     limiter = RecallLimiter(
         metrics,
         max_running=settings.recalls_per_key,
@@ -141,7 +137,7 @@ def create_app(
         wait_seconds=RECALL_WAIT_SECONDS,
     )
     memory = _create_memory(library, model_client)
-    service = Service(library, metrics, limiter, memory, model_client, counters)
+    service = Service(library, metrics, limiter, memory, model_client)
     origins = settings.allowed_origins()
     request_limiter = RequestLimiter(
         metrics,

@@ -29,7 +29,7 @@ from memrecall.search.request import SearchRequest
 from memrecall.server.auth import Principal
 from memrecall.server.errors import invalid_field
 from memrecall.server.limits import RecallLimiter
-from memrecall.server.metrics import CounterBuffer, Metrics
+from memrecall.server.metrics import Metrics
 from memrecall.settings import Settings
 from memrecall.store import Store
 from memrecall.text.keywords import extract_keywords
@@ -159,7 +159,6 @@ class Service:
     limiter: RecallLimiter
     memory: AsyncMemory  # of all users; endpoints bind it to the user of the request
     model_client: Any = None  # None: recalls follow the offline rules
-    counters: CounterBuffer | None = None  # None: no usage is stored
     # Set some seconds earlier: proxies should send their requests to others.
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.

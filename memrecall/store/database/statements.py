@@ -82,14 +82,10 @@ async def insert_missing(
         await connection.execute(statement, list(rows))
 
 
-def upsert(
-    connection: AsyncConnection, table: Table, columns: Sequence[str], *, add: bool = False
-) -> Any:
-    """Return an INSERT that sets `columns` of an existing row, or adds to them."""
+def upsert(connection: AsyncConnection, table: Table, columns: Sequence[str]) -> Any:
+    """Return an INSERT that sets `columns` of an existing row."""
     statement = dialect_of(connection).insert(table)
     values = {name: statement.excluded[name] for name in columns}
-    if add:
-        values = {name: table.c[name] + value for name, value in values.items()}
     return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)
 
 

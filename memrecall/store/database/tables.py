@@ -339,7 +339,8 @@ api_key_users = Table(
     Index("ix_api_key_users_key", "key_id"),
 )
 
-# Counters of the service: `bucket` is the beginning of a span of `resolution` seconds.
+# Nothing reads or writes it: version 0.2 stored usage here, and the migrations that create it are
+# frozen. It has no users.
 counters = Table(
     "counters",
     metadata,

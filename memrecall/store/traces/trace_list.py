@@ -58,6 +58,15 @@ class ListedTrace(TraceSummary):
     user_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class TraceOutcome:
+    """How a recall ended."""
+
+    stop_reason: str
+    abstained: bool
+    seconds: float
+
+
 class TraceList:
     """The recalls of some users, or of all.
 
@@ -96,6 +105,23 @@ class TraceList:
             return StoredPage(tuple(items))
         position = [end[0].isoformat(), *end[1:]]
         return StoredPage(tuple(items), seal_cursor(self._secret, binding, position))
+
+    async def outcomes(
+        self,
+        since: datetime,
+        *,
+        users: Collection[str] | None = None,
+        agent_id: str | None = None,
+    ) -> list[TraceOutcome]:
+        """Return how the recalls since a time ended, the newest first; `SCANNED_TRACES` at most."""
+        columns = [traces.c[name] for name in TraceOutcome.__slots__]
+        statement = select(*columns).where(traces.c.created_at >= since)
+        if users is not None:
+            statement = statement.where(traces.c.user_id.in_(sorted(users)))
+        if agent_id is not None:
+            statement = statement.where(traces.c.agent_id == agent_id)
+        latest = statement.order_by(*(column.desc() for column in _ORDER)).limit(SCANNED_TRACES)
+        return [TraceOutcome(**row._mapping) for row in await self._database.fetch(latest)]
 
     async def _find(
         self, window: Select[Any], query: TraceQuery, agent_id: str | None, limit: int
