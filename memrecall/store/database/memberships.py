@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled
 from memrecall.scope import (
-    KEY_PREFIX,
+    KEY_MEMBER,
     TRUSTED,
     Scope,
     SpaceRole,
@@ -54,16 +54,16 @@ async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope,
     a row is its author.
     """
     member = scope.member or scope.user_id
-    if scope.space is not None or (scope.member is None and member.startswith(KEY_PREFIX)):
+    if scope.space is not None or (scope.member is None and member.startswith(KEY_MEMBER)):
         raise space_not_found()
     owner = space_owner(space_id)
-    row = await read_entry(reads, owner, member, scope.agent_id)
+    row = await read_membership(reads, owner, member, scope.agent_id)
     role = SpaceRole(row.role)
     inside = replace(scope, user_id=owner, agent_id=None, spaces=(), member=member, role=role)
     return inside, row
 
 
-async def read_entry(
+async def read_membership(
     reads: Reads, owner: str, member: str | None, agent_id: str | None = None
 ) -> Any:
     """Return the state of a space and a member's role; NotFound for anyone else."""
