@@ -33,12 +33,12 @@ _READER = (
     *("space_info", "members", "grants", "audit", "leave", "who_can_see", "why_seen"),
 )
 _CONTRIBUTOR = (
-    *("add", "write", "update", "merge", "delete", "forget", "undo", "purge", "delete_message"),
+    *("add", "write", "update", "delete", "forget", "undo", "purge", "delete_message"),
     *("process", "extract", "summarize", "end_session"),
 )
 _ADMIN = (
     *("set_member", "remove_member", "delete_space", "delete_all", "sweep", "export", "import_"),
-    *("erase_project", "merge_entities", "split_entity", "correct_relation"),
+    *("erase_project", "correct_relation"),
 )
 ROLE_OF_VERB = {
     name: role
