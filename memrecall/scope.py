@@ -11,7 +11,7 @@ from memrecall.types import NAME_LENGTH, check_id, check_text
 
 DEFAULT_NAME = "default"
 SPACE_PREFIX = "space:"  # of the owner ids of spaces; no user id begins with it
-KEY_PREFIX = "key:"  # of members that are keys
+KEY_MEMBER = "key:"  # of members that are keys
 TRUSTED = "*"  # the member that sweeps, restores and other work of the service acts as
 
 
@@ -169,7 +169,7 @@ class Scope:
         """Return the member's own scope, where what they asked is kept; None for other members."""
         if self.space is None:
             return self
-        if self.member is None or self.member == TRUSTED or self.member.startswith(KEY_PREFIX):
+        if self.member is None or self.member == TRUSTED or self.member.startswith(KEY_MEMBER):
             return None
         return replace(self, user_id=self.member, member=None, role=None)
 

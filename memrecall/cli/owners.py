@@ -216,11 +216,11 @@ def create_key(
     role: options.SpaceRoleOption = "reader",
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
-    from memrecall.scope import KEY_PREFIX, Scope, space_owner
+    from memrecall.scope import KEY_MEMBER, Scope, space_owner
     from memrecall.store import Grant
-    from memrecall.store.spaces import parse_role
+    from memrecall.store.spaces import parse_space_role
 
-    member_role = parse_role(role)
+    member_role = parse_space_role(role)
     scopes = [Scope.of_owner(space_owner(space_id)) for space_id in space or ()]
     permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
     users = _read_users(user or [], all_users, operator or bool(space))
@@ -234,7 +234,7 @@ def create_key(
             await store.spaces.get(scope)  # NotFound, before there is a key
         key, text = await store.keys.create(grant, name=name, expires_at=expires_at)
         for scope in scopes:
-            await store.spaces.set_member(scope, f"{KEY_PREFIX}{key.key_id}", member_role, name)
+            await store.spaces.set_member(scope, f"{KEY_MEMBER}{key.key_id}", member_role, name)
         checked = sorted(grant.users or ())[:_MAX_CHECKED_USERS]
         unknown = [user_id for user_id in checked if await store.feed(user_id).version() is None]
         return key, text, is_first, unknown

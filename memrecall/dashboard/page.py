@@ -13,7 +13,7 @@ from starlette.requests import Request
 from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
 from memrecall.errors import NotFound
 from memrecall.memory import AsyncMemory, Library
-from memrecall.scope import KEY_PREFIX, Permission, Scope, SpaceRole, space_not_found, space_owner
+from memrecall.scope import KEY_MEMBER, Permission, Scope, SpaceRole, space_not_found, space_owner
 from memrecall.server.auth import Principal
 from memrecall.server.http.context import RequestContext, Service
 from memrecall.text.language import read_phrases
@@ -132,9 +132,9 @@ class Page:
     async def member_scopes(self) -> list[Scope]:
         """Return the scopes that may enter spaces: of the user in the address, and of the key."""
         principal = await self.principal()
-        key = f"{KEY_PREFIX}{principal.key_id}"
+        key = f"{KEY_MEMBER}{principal.key_id}"
         scopes = [Scope(key, principal.agent_id, None, principal.permissions, member=key)]
-        if not self.user or self.user.startswith(KEY_PREFIX):  # no key enters as another one
+        if not self.user or self.user.startswith(KEY_MEMBER):  # no key enters as another one
             return scopes
         return [principal.scope(self.user), *scopes]
 

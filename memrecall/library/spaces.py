@@ -18,11 +18,10 @@ from memrecall.search import Hit, SearchPage, SearchRequest
 from memrecall.store import Store, UserVersion
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.memberships import qualify_row
-from memrecall.store.memories.history import StoredRow
+from memrecall.store.memories.writer import Contradicts
 from memrecall.types import USER, MemoryRecord
 
 Entered = tuple[tuple[Scope, UserVersion], ...]
-Contradicts = Callable[[StoredRow, StoredRow], bool]
 SearchOwner = Callable[[Scope, UserVersion | None], Awaitable[SearchPage]]
 _MOST_COMPARED = 20  # memories of a page, each with the others
 

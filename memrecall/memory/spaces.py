@@ -14,7 +14,7 @@ from memrecall.memory.base import APPLICATION, MemoryBase
 from memrecall.memory.records import name_authors
 from memrecall.scope import Scope, SpaceRole, qualify_key, space_owner
 from memrecall.store import MemoryQuery, Store, read_filter
-from memrecall.store.memories.promotion import promote_memory
+from memrecall.store.memories.insertion import promote_memory
 from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage, Role, format_time
 
 AnyMemory = TypeVar("AnyMemory", bound="SpacesMixin")

@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from memrecall.errors import InvalidArgument, NotFound, StorageError
 from memrecall.scope import (
-    KEY_PREFIX,
+    KEY_MEMBER,
     Permission,
     Scope,
     SpaceRole,
@@ -147,7 +147,7 @@ class Principal:
 
     def member_scope(self) -> Scope:
         """Return the scope that enters spaces: as the key if it is a member, else as its user."""
-        user, key = self._bound_user(), f"{KEY_PREFIX}{self.key_id}"
+        user, key = self._bound_user(), f"{KEY_MEMBER}{self.key_id}"
         if user is None and self.key_id == LOCAL:
             raise invalid_field(USER_HEADER, "is required: it names the member of the space")
         return Scope(user or key, self.agent_id, permissions=self.permissions, member=key)
@@ -175,7 +175,7 @@ class Principal:
         if is_space and self.entered is not None:
             return replace(self.entered, session_id=session_id, project=project)
         scope = Scope(user_id, self.agent_id, session_id, self.permissions, project)
-        spaces, member = self.named_spaces, f"{KEY_PREFIX}{self.key_id}"
+        spaces, member = self.named_spaces, f"{KEY_MEMBER}{self.key_id}"
         return replace(scope, spaces=spaces, member=member) if spaces else scope
 
     def resolve_user(self, user_id: str | None) -> str:

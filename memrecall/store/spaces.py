@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import (
     DEFAULT_NAME,
-    KEY_PREFIX,
+    KEY_MEMBER,
     SPACE_PREFIX,
     TRUSTED,
     Scope,
@@ -64,7 +64,7 @@ _NAMING: tuple[tuple[Table, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class SpaceMember:
     """A grant: a user or key, and what they may do in a space."""
 
     member: str
@@ -75,7 +75,7 @@ class Membership:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the grant, times as text."""
-        kind = "key" if self.member.startswith(KEY_PREFIX) else "user"
+        kind = "key" if self.member.startswith(KEY_MEMBER) else "user"
         since = format_time(self.created_at)
         fields = asdict(self) | {"role": self.role.value, "kind": kind, "since": since}
         del fields["created_at"]
@@ -132,7 +132,7 @@ class Spaces:
             if stored.epoch != row["epoch"]:
                 raise Conflict(f"the space id {space_id!r} is taken", hint="Choose another id")
             await _insert_member(
-                connection, owner, Membership(admin, SpaceRole.ADMIN, None, now, None)
+                connection, owner, SpaceMember(admin, SpaceRole.ADMIN, None, now, None)
             )
             await write_entry(connection, scope, AuditEntry("create", admin, admin), now)
             return _to_space(stored, SpaceRole.ADMIN)
@@ -174,7 +174,7 @@ class Spaces:
         rows = await self._database.fetch(statement)
         return [_to_space(row, None) for row in rows if space_of(row.user_id) is not None]
 
-    async def members(self, scope: Scope) -> list[Membership]:
+    async def members(self, scope: Scope) -> list[SpaceMember]:
         """Return all grants of a scope's space, oldest first."""
         return await _read_members(self._database, scope.user_id)
 
@@ -192,20 +192,20 @@ class Spaces:
 
     async def set_member(
         self, scope: Scope, member: str, role: SpaceRole | str, name: str | None = None
-    ) -> Membership:
+    ) -> SpaceMember:
         """Add a member, or change their role or name; only admins can."""
         check_member(member)
-        new = parse_role(role)
+        new = parse_space_role(role)
         if name is not None:
             _check_name("name", name)
 
-        async def work(connection: AsyncConnection, locks: Locks) -> Membership:
+        async def work(connection: AsyncConnection, locks: Locks) -> SpaceMember:
             members = {m.member: m for m in await _read_members(connection, scope.user_id)}
             old = members.get(member)
             given = name if name is not None or old is None else old.name
             since = locks.now if old is None else old.created_at
             is_same = old is not None and old.role is new
-            stored = Membership(
+            stored = SpaceMember(
                 member, new, given, since, old.granted_by if old and is_same else scope.member
             )
             if old is not None and old.role is SpaceRole.ADMIN is not new:
@@ -350,7 +350,7 @@ def check_member(member: str) -> str:
     return member
 
 
-def parse_role(role: SpaceRole | str) -> SpaceRole:
+def parse_space_role(role: SpaceRole | str) -> SpaceRole:
     """Return a role by its name."""
     if role not in list(SpaceRole):
         raise InvalidArgument(f"role {role!r} is not known", hint=f"Use {', '.join(SpaceRole)}")
@@ -363,7 +363,7 @@ def _check_name(label: str, name: str) -> str:
     return name.strip()
 
 
-def _require_other_admin(members: Mapping[str, Membership], member: str) -> None:
+def _require_other_admin(members: Mapping[str, SpaceMember], member: str) -> None:
     others = (m for m in members.values() if m.member != member)
     if all(other.role is not SpaceRole.ADMIN for other in others):
         raise Conflict(
@@ -377,20 +377,20 @@ def _of_member(scope: Scope, member: str) -> tuple[Any, Any]:
     return memberships.c.user_id == scope.user_id, memberships.c.member == member
 
 
-async def _insert_member(connection: AsyncConnection, owner: str, member: Membership) -> None:
+async def _insert_member(connection: AsyncConnection, owner: str, member: SpaceMember) -> None:
     row = asdict(member) | {"user_id": owner, "role": member.role.value}
     await connection.execute(insert(memberships), row)
 
 
-async def _read_members(reads: Database | AsyncConnection, owner: str) -> list[Membership]:
-    columns = [memberships.c[name] for name in Membership.__slots__]
+async def _read_members(reads: Database | AsyncConnection, owner: str) -> list[SpaceMember]:
+    columns = [memberships.c[name] for name in SpaceMember.__slots__]
     statement = select(*columns).where(memberships.c.user_id == owner)
     statement = statement.order_by(memberships.c.created_at, memberships.c.member)
     if isinstance(reads, Database):
         rows = await reads.fetch(statement)
     else:
         rows = (await reads.execute(statement)).all()
-    return [Membership(**{**row._asdict(), "role": SpaceRole(row.role)}) for row in rows]
+    return [SpaceMember(**{**row._asdict(), "role": SpaceRole(row.role)}) for row in rows]
 
 
 def _to_space(row: Any, role: SpaceRole | None) -> Space:

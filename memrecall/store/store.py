@@ -22,7 +22,7 @@ from memrecall.store.database.integrity import (
     read_all,
 )
 from memrecall.store.database.locks import lock_scopes, require_enabled
-from memrecall.store.database.memberships import read_entry
+from memrecall.store.database.memberships import read_membership
 from memrecall.store.database.memory_tables import REFERENCES, knowledge
 from memrecall.store.database.migrations import schema_version, upgrade
 from memrecall.store.database.statements import select_in_key_order
@@ -260,7 +260,7 @@ class Store:
         Raises Disabled if the user or the scope's agent is disabled.
         """
         if scope.author is not None:  # a member may have left since the space was entered
-            row = await read_entry(self.database, scope.user_id, scope.member)
+            row = await read_membership(self.database, scope.user_id, scope.member)
             return UserVersion(row.epoch, row.version, row.status, row.time_zone)
         ids = {"of_owner": scope.user_id, "of_agent": scope.agent_id}
         for row in await self.database.fetch(_USER_AND_AGENT, ids):

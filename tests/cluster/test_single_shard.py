@@ -73,6 +73,26 @@ async def test_statements_of_the_memory_class(library: Library) -> None:
     assert await find_multi_shard(library.store, statements) == {}
 
 
+async def test_statements_of_a_space(library: Library) -> None:
+    with recorded_parameters() as statements:
+        async with AsyncMemory(library=library, user_id="ann") as memory:
+            await memory.create_space("team", name="Team")
+            team, both = memory.space("team"), memory.bind(spaces=("team",))
+            await team.set_member("ben", "contributor", name="Ben")
+            await team.add("We meet in Rome.")
+            first = await memory.add("I live in Rome.", session_id="s")
+            copy = await memory.promote(first["results"][0]["id"], "team")
+            await both.search("where do we meet?")
+            await both.recall("Where do we meet?", session_id="s")
+            await both.who_can_see(copy["id"])
+            await both.update(copy["id"], "Ann lives in Oslo")
+            await memory.demote(copy["id"], "team")
+            await team.remove_member("ben")
+            await team.audit()
+    assert len(statements) > 40
+    assert await find_multi_shard(library.store, statements) == {}
+
+
 async def test_statements_of_chat_turns(library: Library) -> None:
     await fill(library)
     with recorded_parameters() as statements:

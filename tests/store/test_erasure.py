@@ -100,7 +100,7 @@ class TestUser:
 
         after = await read_tables(store.database)
         assert report == ErasureReport(
-            messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=22
+            messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=23
         )
         assert user_rows(after, "ann") == {}
         assert user_rows(after, "ben") == user_rows(before, "ben")

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled
 from memrecall.scope import (
-    KEY_PREFIX,
+    KEY_MEMBER,
     TRUSTED,
     Scope,
     SpaceRole,
@@ -54,16 +54,16 @@ async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope,
     The member is the scope's key, else its user; NotFound if neither is one. Agents share a space,
     so that its scope has none; who wrote a row is its author.
     """
-    user = None if scope.user_id.startswith(KEY_PREFIX) else scope.user_id  # no user is a key
+    user = None if scope.user_id.startswith(KEY_MEMBER) else scope.user_id  # no user is a key
     if scope.space is not None or (scope.member is None and user is None):
         raise space_not_found()
     owner = space_owner(space_id)
-    row = await read_entry(reads, owner, user, scope.agent_id, scope.member)
+    row = await read_membership(reads, owner, user, scope.agent_id, scope.member)
     entered = {"member": row.member, "role": SpaceRole(row.role)}
     return replace(scope, user_id=owner, agent_id=None, spaces=(), **entered), row
 
 
-async def read_entry(
+async def read_membership(
     reads: Reads,
     owner: str,
     member: str | None,

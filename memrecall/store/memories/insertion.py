@@ -1,4 +1,4 @@
-"""New memories, inserted in a transaction that has locked their user."""
+"""New memories, inserted in a transaction that has locked their user, and copies in spaces."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument
 from memrecall.scope import Scope
-from memrecall.store.database.locks import Locks, agent_of
+from memrecall.store.database.engine import Database
+from memrecall.store.database.locks import Locks, agent_of, lock_scopes
 from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages
-from memrecall.store.memories.history import StoredRow, require_equal
-from memrecall.store.messages.records import WriteResult, WriteStatus
+from memrecall.store.memories.history import AuditEntry, StoredRow, require_equal, write_entry
+from memrecall.store.messages.records import (
+    MessageBatch,
+    ScopedMessage,
+    WriteResult,
+    WriteStatus,
+    insert_messages,
+)
 from memrecall.store.texts import truncate, with_search_text
-from memrecall.types import USER, NewMemory, Origin, Provenance
+from memrecall.types import USER, NewMemory, NewMessage, Origin, Provenance
 
 PERSONAL = frozenset({"user_profile", "user_preference", "relationship", "habit"})
 NO_PROJECTS: Mapping[str, str | None] = {}
@@ -150,3 +157,49 @@ def with_key(memory: NewMemory) -> NewMemory:
     if memory.memory_key is not None:
         return memory
     return memory.model_copy(update={"memory_key": new_id("mem")})
+
+
+async def promote_memory(
+    database: Database,
+    scope: Scope,
+    memory: NewMemory,
+    sources: Sequence[NewMessage],
+    origin: Origin,
+) -> bool:
+    """Store a copy of a memory and its messages in a space, all or nothing.
+
+    Return False if the space has the copy already.
+    """
+    key, actor = str(memory.memory_key), str(scope.member)
+
+    async def work(connection: AsyncConnection) -> bool:
+        locks = await lock_scopes(connection, [scope], with_sessions=True)
+        of_key = (memories.c.user_id == scope.user_id, memories.c.memory_key == key)
+        statement = select(memories.c.deleted_at).where(*of_key)
+        for row in (await connection.execute(statement)).all():
+            if row.deleted_at is not None:
+                raise Conflict(f"memory {key!r} was deleted in the space", hint="Undo that first")
+            return False
+        ids = await _copy_messages(connection, locks, scope, sources)
+        copy = memory.model_copy(update={"source_message_ids": tuple(ids)})
+        await MemoryInserter(connection, locks, scope, actor).add([copy], origin)
+        await write_entry(connection, scope, AuditEntry("promote", actor, key), locks.now)
+        await locks.save(connection)
+        return True
+
+    return await database.transact(work)
+
+
+async def _copy_messages(
+    connection: AsyncConnection, locks: Locks, scope: Scope, sources: Sequence[NewMessage]
+) -> list[str]:
+    """Insert messages and return their ids; one that was taken back before gets a new id."""
+    batch = MessageBatch([ScopedMessage(scope, message) for message in sources])
+    result = await insert_messages(connection, batch, locks)
+    ids = list(result.ids)
+    for place, status in enumerate(result.statuses):
+        if status is WriteStatus.ERASED:
+            new = sources[place].model_copy(update={"message_id": None})
+            again = MessageBatch([ScopedMessage(scope, new)])
+            ids[place] = (await insert_messages(connection, again, locks)).ids[0]
+    return ids
