@@ -7,10 +7,8 @@ machine, so a request from another address, through a proxy or from a web page i
 import ipaddress
 import logging
 import secrets
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from memrecall.errors import InvalidArgument, NotFound, StorageError
@@ -26,13 +24,13 @@ from memrecall.scope import (
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.limits import RequestLimiter
 from memrecall.store import AuditEntry, Key, Keys, Store
+from memrecall.types import check_id
 
 log = logging.getLogger("memrecall.server")
 
 Headers = Mapping[bytes, bytes]
 Address = tuple[str, int]
 
-IDLE_SECONDS = 600.0  # after which a private service ends
 KEY_ACTOR = "key "  # before the id of the key, in the log of changes
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
@@ -118,7 +116,7 @@ class Principal:
         """
         user, project = (_read_header(headers, name) for name in (USER_HEADER, PROJECT_HEADER))
         if user is not None:
-            check_user_id(user)
+            check_user_id(check_id(USER_HEADER, user))
             if self.users is not None and user not in self.users:
                 message = f"the key has no access to the user in the header {USER_HEADER}"
                 raise RequestError(Problem("PERMISSION_DENIED", message))
@@ -233,22 +231,6 @@ class SignInCode:
     def matches(self, text: str) -> bool:
         """Return True if a text is the code, in a time that does not depend on the text."""
         return secrets.compare_digest(self.code.encode(), text.encode())
-
-
-class PrivateAccess:
-    """Access to a service of one user's own programs: by one key, until none of them asks."""
-
-    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.key = key
-        self._clock = clock
-        self._requests, self._asked_at = 0, clock()
-
-    def is_idle(self, requests: int) -> bool:
-        """Return whether there are as many requests as some minutes ago."""
-        now = self._clock()
-        if requests != self._requests:
-            self._requests, self._asked_at = requests, now
-        return now - self._asked_at >= IDLE_SECONDS
 
 
 LOCAL_PRINCIPAL = Principal(LOCAL, None, permissions=frozenset({Permission.OPERATOR}))
@@ -392,17 +374,6 @@ def _host_name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-async def find_sample_user(store: Store) -> str | None:
-    """Return a user for an example request: one that the newest valid key opens, or any."""
-    now = datetime.now(UTC)
-    keys = [key for key in (await store.keys.list()).items if key.is_valid(now)]
-    keys = [key for key in keys if key.users != frozenset()]  # an operator's key opens no user
-    if keys and keys[-1].users:
-        return min(keys[-1].users)
-    users = (await store.owners.list_users(limit=1)).items
-    return str(users[0]["user_id"]) if users else None
 
 
 def is_loopback(host: str) -> bool:

@@ -17,6 +17,7 @@ from memrecall.text_length import cache_short_texts
 from memrecall.timing.deadlines import seconds_left
 
 RETRY_SECONDS = 2
+IDLE_SECONDS = 600.0  # after which a private service ends
 BURST_SECONDS = 10  # a caller that was silent may send as many requests as in this time at once
 _MAX_CALLERS = 10_000  # that are remembered
 _PREFIX = 64  # of an IPv6 address: whoever has one address has all of its network
@@ -180,3 +181,19 @@ class RecallLimiter:
         message = f"this key already has {recalls} running; try again"
         headers = {"Retry-After": str(RETRY_SECONDS)}
         return RequestError(Problem("RESOURCE_EXHAUSTED", message, headers=headers))
+
+
+class PrivateAccess:
+    """Access to a service of one user's own programs: by one key, until none of them asks."""
+
+    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.key = key
+        self._clock = clock
+        self._requests, self._asked_at = 0, clock()
+
+    def is_idle(self, requests: int) -> bool:
+        """Return whether there are as many requests as some minutes ago."""
+        now = self._clock()
+        if requests != self._requests:
+            self._requests, self._asked_at = requests, now
+        return now - self._asked_at >= IDLE_SECONDS

@@ -23,9 +23,10 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
-from memrecall.server.auth import PrivateAccess, SignInCode, find_sample_user, is_loopback
+from memrecall.server.auth import SignInCode, is_loopback
 from memrecall.server.http.app import Application, build_routes, create_app
-from memrecall.server.http.context import Service, preload
+from memrecall.server.http.context import Service, find_sample_user, preload
+from memrecall.server.limits import PrivateAccess
 from memrecall.server.supervisor import (
     ProcessRole,
     ServiceProcess,

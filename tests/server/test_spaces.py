@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from memrecall.agent.driver import stream_recall
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.auth import MAX_SPACES, SPACES_HEADER, USER_HEADER
@@ -307,7 +308,7 @@ async def test_a_lost_role_ends_open_streams(
             return lose
 
         path = f"/v1/users/space:{TEAM}"
-        monkeypatch.setattr(recall, "stream_recall", losing(recall.stream_recall, None))
+        monkeypatch.setattr(recall, "stream_recall", losing(stream_recall, None))
         await invite(ann, TEAM, "ben", "reader")
         stream = {"Accept": "text/event-stream"}
         answer = await ben.post(f"{path}/recall", json={"query": CANARY}, headers=stream)

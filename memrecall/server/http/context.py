@@ -11,6 +11,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from tempfile import TemporaryDirectory
@@ -148,6 +149,17 @@ async def _recall_sample(embedder: Embedder, folder: str) -> None:
         for text in _SAMPLE:
             await recall(f"{text}?", user_id=_USER, library=library)
         await library.vectors.close(0.0)
+
+
+async def find_sample_user(store: Store) -> str | None:
+    """Return a user for an example request: one that the newest valid key opens, or any."""
+    now = datetime.now(UTC)
+    keys = [key for key in (await store.keys.list()).items if key.is_valid(now)]
+    keys = [key for key in keys if key.users != frozenset()]  # an operator's key opens no user
+    if keys and keys[-1].users:
+        return min(keys[-1].users)
+    users = (await store.owners.list_users(limit=1)).items
+    return str(users[0]["user_id"]) if users else None
 
 
 @dataclass(slots=True)
