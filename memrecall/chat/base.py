@@ -203,12 +203,12 @@ class Chat:
         scope = self._scope
         memory = AsyncMemory(
             library=self._library,
-            user_id=scope.user_id,
+            user_id=scope.member if scope.space else scope.user_id,
             agent_id=scope.agent_id,
             session_id=self._session,
             extractor=extractor,
-        )
-        result = await memory.add([message])
+        ).bind(member=scope.member)
+        result = await (memory.space(scope.space) if scope.space else memory).add([message])
         for problem in result["problems"]:  # without the details, which may quote the message
             _log.warning("a chat could not extract %s", problem.partition(":")[0])
 

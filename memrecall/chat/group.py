@@ -63,7 +63,9 @@ class NothingToAnswer(InvalidArgument):
 class GroupChat(Chat):
     """A group's conversation, stored once under the group's id, which is the scope's user.
 
-    Members post messages; in a turn one member answers what the others said since it last spoke.
+    With a `space` it is stored under the space, where members of the space find it; the scope's
+    user, who must be a contributor of the space, is the author. Members of the chat post messages;
+    in a turn one member answers what the others said since it last spoke.
     """
 
     def __init__(
@@ -72,10 +74,18 @@ class GroupChat(Chat):
         scope: Scope,
         members: Sequence[Member],
         model_client: protocol.ChatCompletionClient | None = None,
+        *,
+        space: str | None = None,
         **arguments: Unpack[ChatArguments],
     ) -> None:
         super().__init__(library, scope, model_client, **arguments)
         self.members = Members(members)
+        self._space, self._outside = space, self._scope
+
+    async def _enter(self) -> None:
+        """Read the membership in the group's space, which may have changed since the last call."""
+        if self._space is not None:
+            self._scope = await self._library.store.spaces.enter(self._outside, self._space)
 
     async def post(
         self,
@@ -87,6 +97,7 @@ class GroupChat(Chat):
         ts: datetime | None = None,
     ) -> Posted:
         """Store a member's message; without `mentions` they are found in the text."""
+        await self._enter()
         member = self.members.get(member_id)
         mentioned = self._mentioned(member, require_text(text), mentions)
         message = new_message(
@@ -138,6 +149,7 @@ class GroupChat(Chat):
     async def _play(
         self, member_id: str, mentions: Collection[str] | None, answers: str | None
     ) -> AsyncGenerator[ChatEvent, None]:
+        await self._enter()
         member = self.members.get_ai(member_id)
         for mention in mentions or ():
             self.members.get(mention)  # raises NotFound for an unknown member

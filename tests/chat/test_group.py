@@ -8,8 +8,8 @@ import pytest
 
 from memrecall.chat import GroupChat, Member
 from memrecall.chat.history import load_view
-from memrecall.errors import InvalidArgument, ModelFailed, NotFound
-from memrecall.memory import Library
+from memrecall.errors import Forbidden, InvalidArgument, ModelFailed, NotFound
+from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.store import Timeline
 from memrecall.testing import ScriptedClient, call, fail, say
@@ -392,3 +392,31 @@ class TestSpeakers:
         )
         ids = [message.message_id for message in view.before]
         assert ids == ["g1", "g2", final.message_id, "g3", again.message_id]
+
+
+async def test_group_bound_to_a_space_is_stored_there_once(library: Library) -> None:
+    memory = AsyncMemory(library=library)
+    ann, ben = memory.bind(user_id="ann"), memory.bind(user_id="ben")
+    await ann.create_space("team-x")
+    await ann.space("team-x").set_member("ben", "reader")
+    client = ScriptedClient([say("Lisbon.")])
+    options = {"options": make_options(extract=True), "clock": lambda: NOW, "space": "team-x"}
+    own = Scope("ann", session_id="now")
+    chat = GroupChat(library, own, MEMBERS, client, **options)  # type: ignore[arg-type]
+    await chat.post("bo", "@Helper The offsite is in Lisbon, where is it?")
+    assert (await chat.answer("bot")).text == "Lisbon."
+    for user in ("ann", "ben"):
+        inside = await library.store.spaces.enter(Scope(user), "team-x")
+        stored = (await library.store.timeline(inside).page()).items
+        assert {(m.speaker, m.author) for m in stored} == {("小波", "ann"), ("小助手", "ann")}
+    assert (await library.store.timeline(own).page()).items == ()
+
+    reading = GroupChat(library, Scope("ben"), MEMBERS, **options)  # type: ignore[arg-type]
+    with pytest.raises(Forbidden):
+        await reading.post("bo", "tea")
+    await ann.space("team-x").set_member("ben", "admin")
+    await reading.post("bo", "The gate code is 4711")
+    await ben.space("team-x").remove_member("ann")
+    for attempt in (chat.post("ann", "tea"), chat.answer("bot")):
+        with pytest.raises(NotFound, match="no such space"):
+            await attempt
