@@ -1,5 +1,6 @@
 """The scope of a request, set by trusted code and never by a tool or a model."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -53,6 +54,13 @@ def space_owner(space_id: str) -> str:
             hint="Use letters, digits and dashes, such as team-x",
         )
     return check_id("space", owner)
+
+
+def parse_spaces(texts: Iterable[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the spaces that a client may read, and those named as `team-x:write`."""
+    pairs = [(text.strip().removesuffix(":write"), text.strip()) for text in texts]
+    writable = frozenset(name for name, text in pairs if name != text)
+    return tuple(dict.fromkeys(name for name, _ in pairs)), writable
 
 
 def space_of(owner: str) -> str | None:

@@ -64,6 +64,9 @@ def mcp(
     read_only: options.ReadOnly = False,
     allow_sensitive: options.AllowSensitive = False,
     allow_knowledge: options.AllowKnowledge = False,
+    space: Annotated[
+        list[str] | None, Option(help="Read this space too; team-x:write: also write; repeatable.")
+    ] = None,
     operator: Annotated[
         bool, Option("--operator", help="Add workspaces, dump, backup and restore.")
     ] = False,
@@ -74,16 +77,17 @@ def mcp(
     The client (Claude Desktop, Cursor, VS Code, …) starts this command; docs/mcp.md shows its
     configuration.
     """
-    from memrecall.scope import Scope
+    from memrecall.scope import Scope, parse_spaces
 
     arguments = {"db": db, "data_dir": data_dir}
+    spaces, writable = parse_spaces(space or ())
     permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
     name = options.read_project(project)
-    scope = Scope(user, agent, None, permissions, name, all_projects)
-    asyncio.run(_serve_mcp(arguments, scope, can_write=not read_only))
+    scope = Scope(user, agent, None, permissions, name, all_projects, spaces)
+    asyncio.run(_serve_mcp(arguments, scope, can_write=not read_only, write_spaces=writable))
 
 
-async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write: bool) -> None:
+async def _serve_mcp(arguments: dict[str, str | None], scope: Any, **rights: Any) -> None:
     from memrecall.memory import Library, client_of
     from memrecall.scope import Permission
 
@@ -100,9 +104,11 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
                 scope,
                 client,
                 ingestor=make_ingestor(library, client),
-                can_write=can_write,
                 is_trusted=True,
+                **rights,
             )
+            for space_id in scope.spaces:  # a typing error is reported now, not at each call
+                await library.store.spaces.enter(scope, space_id)
             if scope.allows(Permission.OPERATOR):
                 await make().recover()
             await serve_stdio(make)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import combinations
+from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.library.vectors import VectorWriter
@@ -180,7 +181,12 @@ def mark_contradictions(
     return replace(page, results=tuple(hits))
 
 
-def describe_origin(space_id: str, author: str | None, moment: datetime) -> str:
+def origin_fields(item: Any) -> dict[str, str]:
+    """Return the field that says where a hit or recalled memory of a space is from."""
+    return {"space": describe_origin(item.space, item.author, item.ts)} if item.space else {}
+
+
+def describe_origin(space_id: str, author: str | None, moment: datetime | str) -> str:
     """Return where a row of a space is from, such as "space: team-x, by Ben, 2026-05-02"."""
     by = f", by {author}" if author else ""
-    return f"space: {space_id}{by}, {moment:%Y-%m-%d}"
+    return f"space: {space_id}{by}, {str(moment)[:10]}"

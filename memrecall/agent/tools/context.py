@@ -15,7 +15,7 @@ from memrecall import __version__
 from memrecall.agent.result import RecallResult
 from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES
 from memrecall.agent.tools.models import TextAnswer, ToolInput
-from memrecall.errors import Disabled, MemrecallError
+from memrecall.errors import Disabled, InvalidArgument, MemrecallError
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.library.library import Library
 from memrecall.scope import Permission, Scope
@@ -28,7 +28,7 @@ from memrecall.types import Language, NewMemory, Origin
 
 Result = TypeVar("Result")
 RecallFunction = Callable[[object], Awaitable[RecallResult]]
-RememberFunction = Callable[[NewMemory], Awaitable[list[PlanOutcome]]]
+RememberFunction = Callable[[Scope, NewMemory], Awaitable[list[PlanOutcome]]]
 
 NO_USER = "memory tools"  # the user id of a scope without a user: knowledge belongs to an agent
 MAX_QUERY = 1_000
@@ -42,6 +42,7 @@ class ToolContext:
     scope: Scope
     has_user: bool = True  # False: only tools that need no user can run
     can_write: bool = True
+    write_spaces: frozenset[str] | None = None  # of the scope's; None: as far as roles allow
     is_trusted: bool = False  # whether errors of the environment are reported in full
     actor: str = "assistant"  # recorded in the history of what the tools change
     language: Language = "en"
@@ -62,6 +63,25 @@ class ToolContext:
             return True
         return self.scope.allows(permission)
 
+    def bound_spaces(self, *, writes: bool) -> list[str]:
+        """Return the spaces that the tools may read, or write."""
+        if writes and self.write_spaces is not None:
+            return sorted(self.write_spaces)
+        return sorted(self.scope.spaces)
+
+    async def enter(self, space_id: str, *, writes: bool = False) -> Scope:
+        """Return the scope of a bound space; InvalidArgument if it is not bound for this."""
+        if space_id not in (spaces := self.bound_spaces(writes=writes)):
+            verb, hint = "write to" if writes else "read", f"Bound: {', '.join(spaces) or 'none'}"
+            raise InvalidArgument(f"this client cannot {verb} space {space_id[:80]!r}", hint=hint)
+        return await self.library.store.spaces.enter(self.scope, space_id)
+
+    async def resolve_write(self, key: str) -> tuple[Scope, str]:
+        """Return the scope of a row to change, and its key there."""
+        space_id, plain = self.scope.split_key(key)
+        own = self.scope.own
+        return own if space_id is None else await self.enter(space_id, writes=True), plain
+
     async def recall_messages(self, messages: object) -> RecallResult:
         """Recall what the last message refers to, within the limits of the interface."""
         if self.recall is None:
@@ -71,7 +91,7 @@ class ToolContext:
     async def add_memory(self, memory: NewMemory) -> list[PlanOutcome]:
         """Store a memory that a model wrote, unless it is known; the first outcome is its own."""
         if self.remember is not None:
-            return await self.remember(memory)
+            return await self.remember(self.scope, memory)
         # The origin says who wrote it, whatever the text claims.
         step = PlanStep("ADD", memory, origin=Origin.ASSISTANT)
         return await self.library.apply_plan(self.scope, [step], actor=self.actor)

@@ -24,7 +24,7 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.agent.tools.search import preview_content
 from memrecall.errors import NotFound
-from memrecall.library.spaces import describe_origin
+from memrecall.library.spaces import describe_origin, origin_fields
 from memrecall.search import SearchRequest
 from memrecall.search.request import Kind
 from memrecall.search.results import NO_SCORES, UserRow, make_hit
@@ -207,6 +207,7 @@ async def search_messages(context: ToolContext, params: MessageSearchParams) -> 
             "said_at": format_time(hit.ts),
             "session_id": hit.session_id,
             "relevance_score": round(hit.score, 4),
+            **origin_fields(hit),
         }
         for hit, excerpt in zip(page.results, excerpts, strict=True)
     ]
@@ -245,6 +246,7 @@ class MemoryPart(ToolOutput):
     said_at: str
     valid_to: str | None
     truncated: bool
+    space: str | None = None
 
 
 async def read_memory(context: ToolContext, params: ReadMemoryParams) -> MemoryPart:
@@ -264,6 +266,11 @@ async def read_memory(context: ToolContext, params: ReadMemoryParams) -> MemoryP
         fields |= {"kind": "knowledge", "said_at": format_time(entries[0].updated_at)}
     else:
         raise NotFound(f"there is no memory or message {key[:100]!r}", hint="Use a key from recall")
+    if (space := scope.split_key(key)[0]) and fields["kind"] != "knowledge":
+        row: Any = (memories or messages)[0]
+        names = await store.spaces.names(row.user_id)
+        author = names.get(row.author or "", row.author)
+        fields["space"] = describe_origin(space, author, fields["said_at"])
     content, end = fields["content"], params.offset + PART_LENGTH
     fields["content"] = content[params.offset : end]
     defaults = {"summary": "", "speaker": None, "valid_to": None, "truncated": False}

@@ -4,13 +4,15 @@ A parent agent and an MCP client may see different arguments and results; each h
 """
 
 from contextlib import suppress
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, ValidationError
 
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.scope import Scope, qualify_key
 from memrecall.search import Hit, SearchRequest
 from memrecall.store import MemoryQuery, PlanOutcome, PlanStep
 from memrecall.text_length import single_line, truncate_text
@@ -32,6 +34,7 @@ Reason = Annotated[str, Field(max_length=500)]
 class RememberArguments(ToolInput):
     """Arguments of `remember` for a parent agent."""
 
+    space: ClassVar[None] = None  # a parent agent writes to the user's own data
     text: MemoryText
     memory_type: str = Field(default="general", min_length=1, max_length=LABEL_LENGTH)
 
@@ -45,6 +48,7 @@ class RememberParams(StrictInput):
 
     content: Annotated[str, Field(min_length=1)]
     summary: str = ""
+    space: str | None = None
 
     def new_memory(self) -> NewMemory:
         """Return the memory to store."""
@@ -76,8 +80,11 @@ async def remember(
         memory = arguments.new_memory()
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
+    if arguments.space is not None:
+        context = replace(context, scope=await context.enter(arguments.space, writes=True))
     similar_memories = await _find_similar(context, memory.content[:MAX_MEMORY_TEXT])
-    outcome, *ended = await context.add_memory(memory)
+    outcomes = await context.add_memory(memory)
+    outcome, *ended = [_name_outside(context.scope, each) for each in outcomes]
     if outcome.memory_key is None:
         raise InvalidArgument(outcome.reason)
     redacted = context.redacted_kinds(memory.content, memory.summary)
@@ -92,9 +99,9 @@ async def remember(
     length = excerpt_length(_SIMILAR_MEMORIES)
     replaced = [key for key in (outcome.previous_key, *(step.memory_key for step in ended)) if key]
     similar = [
-        {"memory_key": hit.key, "content": single_line(hit.content, length)}
+        {"memory_key": key, "content": single_line(hit.content, length)}
         for hit in similar_memories
-        if hit.key not in replaced
+        if (key := _qualify(context.scope, hit.key)) not in replaced
     ]
     note = "If one of the similar memories is now wrong, correct or forget it" if similar else ""
     return StoredMemory(
@@ -106,6 +113,18 @@ async def remember(
         truncated=outcome.truncated,
         redacted=redacted,
     )
+
+
+def _qualify(scope: Scope, key: str) -> str:
+    """Return the key of a row as it is named outside of its space, if it is in one."""
+    return key if scope.space is None else qualify_key(scope.space, key)
+
+
+def _name_outside(scope: Scope, outcome: PlanOutcome) -> PlanOutcome:
+    keys = {n: getattr(outcome, n) for n in ("memory_key", "previous_key")}
+    named: dict[str, Any] = {n: key and _qualify(scope, key) for n, key in keys.items()}
+    conflicts = tuple(_qualify(scope, key) for key in outcome.conflicts_with)
+    return replace(outcome, **named, conflicts_with=conflicts)
 
 
 async def _find_similar(context: ToolContext, text: str) -> list[Hit]:
@@ -142,11 +161,11 @@ class CorrectArguments(ToolInput):
 
 async def correct(context: ToolContext, arguments: CorrectArguments) -> StoredMemory:
     """Replace a memory; the old one stays readable in the history."""
-    scope, key = await context.library.resolve_key(context.scope, arguments.memory_key)
+    scope, key = await context.resolve_write(arguments.memory_key)
     old = await context.library.store.memories(scope).get(key)
     if old.superseded_by is not None:
         note = "It was already replaced by the memory with this key"
-        return StoredMemory(done=False, memory_key=old.superseded_by, note=note)
+        return StoredMemory(done=False, memory_key=_qualify(scope, old.superseded_by), note=note)
     try:
         content = arguments.text.strip()
         new = NewMemory(content=content, **old.model_dump(include=_KEPT_FIELDS))
@@ -154,13 +173,14 @@ async def correct(context: ToolContext, arguments: CorrectArguments) -> StoredMe
         raise InvalidArgument("the text cannot be stored") from None
     step = PlanStep("UPDATE", new, old.memory_key, Origin.ASSISTANT, arguments.reason)
     (outcome,) = await context.library.apply_plan(scope, [step], actor=context.actor)
+    outcome = _name_outside(scope, outcome)
     if outcome.memory_key is None:
         raise InvalidArgument(outcome.reason)
     if outcome.event == "NONE":
         return StoredMemory(
             done=False, memory_key=outcome.memory_key, note="The memory already says this"
         )
-    note = _describe_claim(outcome) or f"Replaced {old.memory_key}"
+    note = _describe_claim(outcome) or f"Replaced {arguments.memory_key}"
     is_done, redacted = not outcome.conflicts_with, context.redacted_kinds(content)
     return StoredMemory(done=is_done, memory_key=outcome.memory_key, note=note, redacted=redacted)
 
@@ -179,7 +199,7 @@ async def forget(context: ToolContext, arguments: ForgetArguments) -> MemoryChan
     A message is erased permanently, if the operator allows that to models.
     """
     library, name = context.library, arguments.memory_key
-    scope, key = await library.resolve_key(context.scope, name)
+    scope, key = await context.resolve_write(name)
     if await library.store.timeline(scope).get_many([key]):
         _require_erasure(context, key)
         await library.delete_message(scope, key, actor=context.actor)
@@ -221,6 +241,7 @@ class ListParams(StrictInput):
 
     limit: Annotated[int, Field(ge=1, le=50)] = 20
     cursor: str | None = None
+    space: str | None = None
 
 
 class MemoryList(ToolOutput):
@@ -231,18 +252,20 @@ class MemoryList(ToolOutput):
 
 
 async def list_memories(context: ToolContext, params: ListParams) -> MemoryList:
-    """Return a page of the user's memories; long contents are shortened."""
-    page = await context.library.store.memories(context.scope).page(
-        MemoryQuery(), limit=params.limit, cursor=params.cursor
-    )
+    """Return a page of the memories of the user or a space; long contents are shortened."""
+    store, space = context.library.store, params.space
+    scope = context.scope.own if space is None else await context.enter(space)
+    names = await store.spaces.names(scope.user_id) if space else {}
+    page = await store.memories(scope).page(MemoryQuery(), limit=params.limit, cursor=params.cursor)
     length = excerpt_length(len(page.items))
     memories = [
         {
-            "memory_key": record.memory_key,
+            "memory_key": _qualify(scope, record.memory_key),
             "memory_type": record.memory_type,
             "content": truncate_text(record.content, length),
             "characters": len(record.content),
             "since": format_time(record.since),
+            **({"by": names.get(record.author or "", record.author)} if space else {}),
         }
         for record in page.items
     ]

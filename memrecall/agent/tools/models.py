@@ -69,7 +69,9 @@ class ToolOutput(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as one JSON object; exceptions are named only if there are any."""
-        empty = {name for name in ("left_out", "redacted") if not getattr(self, name, True)}
+        empty = {
+            name for name in ("left_out", "redacted", "space") if not getattr(self, name, True)
+        }
         return self.model_dump(mode="json", exclude=empty)
 
     def as_text(self) -> str | None:

@@ -10,6 +10,7 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.detail import cut_excerpts
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
 from memrecall.errors import MemrecallError
+from memrecall.library.spaces import origin_fields
 from memrecall.messages import ConversationMessage
 from memrecall.types import Role, format_time
 
@@ -82,6 +83,7 @@ class RecallAnswer(ToolOutput):
                     "certainty": memory.certainty.value,
                     "content": _excerpt(result, memory, length),
                     **memory.describe_conflict(result.language),
+                    **origin_fields(memory),
                 }
                 for memory in result.memories
             ],
@@ -139,6 +141,7 @@ class RecallReply(ToolOutput):
                     "content": _excerpt(result, memory, length),
                     "characters": len(memory.content),
                     "said_at": format_time(memory.ts),
+                    **origin_fields(memory),
                 }
                 for memory in result.memories
             ],

@@ -192,6 +192,10 @@ class RecallViewer:
 
     def _view_evidence(self, memory: "RecalledMemory", zone: tzinfo) -> ItemView:
         notes = [*memory.describe_certainty(self._language).values()]
+        if memory.space is not None:
+            by = self.say("by", author=memory.author) if memory.author else ""
+            day = f"{to_zone(memory.ts, zone):%Y-%m-%d}"
+            notes.insert(0, self.say("from_space", space=memory.space, by=by, day=day))
         notes += _describe_times(memory.times, zone)
         if memory.valid_to is not None:
             notes.append(self.say("valid_until", day=f"{to_zone(memory.valid_to, zone):%Y-%m-%d}"))
@@ -243,6 +247,7 @@ def _view_item(fields: _Arguments, zone: tzinfo = UTC) -> ItemView:
         score=fields.get("relevance_score"),
         before=[*around["sources"], *around["before"]],
         after=around["after"],
+        notes=[fields["space"]] if fields.get("space") else (),
     )
 
 

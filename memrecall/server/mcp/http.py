@@ -6,6 +6,7 @@ Every request is authenticated by its own key: there are no sessions that could 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -20,6 +21,7 @@ from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.errors import InvalidArgument, RunError
 from memrecall.json_objects import has_repeated_keys
 from memrecall.scope import Scope as UserScope
+from memrecall.scope import parse_spaces
 from memrecall.server.auth import Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
@@ -100,6 +102,8 @@ class McpEndpoint:
         request: Any = context.request
         assert isinstance(request, Request)  # noqa: S101 -- HTTP always has one
         principal, scope = _bind(request)
+        spaces, writable = parse_spaces(scope.spaces if scope else ())
+        scope = scope and replace(scope, spaces=spaces)
         service = self._service
         return make_context(
             service.library,
@@ -109,6 +113,7 @@ class McpEndpoint:
             ingestor=self._ingestor,
             has_user=scope is not None,
             can_write=not principal.read_only,
+            write_spaces=writable,
             limiter=lambda: _limit(service, principal),
         )
 

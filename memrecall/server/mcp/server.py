@@ -1,6 +1,6 @@
 """The MCP server: tools, resources and prompts, contexts of callers, standard input and output."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -72,13 +72,17 @@ _GUIDES = {
 }
 
 
-def describe_tool(tool: Tool) -> types.Tool:
-    """Return a tool of the table as MCP lists it."""
+def describe_tool(tool: Tool, spaces: Sequence[str] = ()) -> types.Tool:
+    """Return a tool of the table as MCP lists it; its argument `space` is one of `spaces`."""
+    schema: dict[str, Any] = dict(tool.function_schema("en")["parameters"])
+    fields = schema["properties"] = dict(schema["properties"])
+    if (space := fields.pop("space", None)) and spaces:
+        fields["space"] = {"description": space["description"], "type": "string", "enum": spaces}
     return types.Tool(
         name=tool.name,
         title=tool.title or tool.name,
         description=tool.texts("en").description,
-        input_schema=dict(tool.function_schema("en")["parameters"]),
+        input_schema=schema,
         output_schema=tool.result_schema(),
         annotations=types.ToolAnnotations(
             read_only_hint=None if tool.writes else True,
@@ -121,7 +125,7 @@ class McpHandlers:
         has_shared_data = await _convert_errors(context.has_shared_data(), context)
         return types.ListToolsResult(
             tools=[
-                describe_tool(tool)
+                describe_tool(tool, context.bound_spaces(writes=tool.writes))
                 for tool in tools_for(Interface.MCP).values()
                 if tool.refusal(context) is None and (has_shared_data or tool.needs_user)
             ]
@@ -323,6 +327,7 @@ def make_context(
     ingestor: Ingestor | None = None,
     has_user: bool = True,
     can_write: bool = True,
+    write_spaces: frozenset[str] = frozenset(),
     is_trusted: bool = False,
     limiter: Limiter = nullcontext,
 ) -> ToolContext:
@@ -347,10 +352,11 @@ def make_context(
         scope=scope,
         has_user=has_user,
         can_write=can_write,
+        write_spaces=write_spaces,
         is_trusted=is_trusted,
         actor=ACTOR,
         recall=recall,
-        remember=partial(ingestor.remember, scope, origin=Origin.ASSISTANT, actor=ACTOR),
+        remember=partial(ingestor.remember, origin=Origin.ASSISTANT, actor=ACTOR),
     )
 
 
