@@ -20,6 +20,7 @@ from memrecall.cli import (
     recall,
     search,
     serve,
+    spaces,
 )
 from memrecall.cli.options import CommandGroup
 from memrecall.errors import MemrecallError
@@ -67,6 +68,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
         "sessions": owners.session_commands,
         "projects": owners.project_commands,
         "keys": owners.key_commands,
+        "spaces": spaces.space_commands,
     },
     "Evaluation": {"eval": evaluation.evaluation_commands},
 }

@@ -34,7 +34,9 @@ def _read_text(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
 
 
-def _store_memory(fields: dict[str, Any], scope: Any) -> Callable[[Any], Awaitable[Any]]:
+def _store_memory(
+    fields: dict[str, Any], own: Any, space: str | None
+) -> Callable[[Any], Awaitable[Any]]:
     from pydantic import ValidationError
 
     from memrecall.errors import describe_validation_error
@@ -46,6 +48,7 @@ def _store_memory(fields: dict[str, Any], scope: Any) -> Callable[[Any], Awaitab
         raise InvalidArgument(describe_validation_error(error)) from None
 
     async def store(library: Any) -> dict[str, Any]:
+        scope = own if space is None else await library.store.spaces.enter(own, space)
         outcome = await library.add_memories(
             scope, [memory], origin=Origin.USER, actor="command line"
         )
@@ -80,6 +83,7 @@ def add(
     shared: options.UserProjectOptions,
     agent: Annotated[str | None, Option(help="Agent that the message was sent to.")] = None,
     session: options.CurrentSession = None,
+    space: Annotated[str | None, Option(help="Write to this space of the user.")] = None,
     metadata: Metadata = "{}",
     sensitive: Sensitive = False,
     as_is: Annotated[
@@ -119,14 +123,14 @@ def add(
     if as_is or described:
         fields = {"content": content, "metadata": extra, "sensitive": sensitive, **described}
         scope = shared.scope(agent, session, sensitive=True)
-        result = shared.with_library(_store_memory(fields, scope), create=True)
+        result = shared.with_library(_store_memory(fields, scope, space), create=True)
     else:
         result = shared.with_memory(
-            lambda memory: memory.add(
+            lambda memory: (memory if space is None else memory.space(space)).add(
                 content, session_id=session, metadata=extra, sensitive=sensitive
             ),
             agent,
-            create=True,
+            create=space is None,
         )
     if shared.json:
         output.print_json(result)
@@ -191,7 +195,7 @@ def list_command(
 @memory_commands.command("search")
 def search_memories(
     query: Annotated[str, Argument(help="What to search for.")],
-    shared: options.UserReadingOptions,
+    shared: options.UserSpacesOptions,
     agent: options.Agent = None,
     session: options.Session = None,
     filter_: FilterOption = None,
@@ -226,7 +230,7 @@ def search_memories(
 @memory_commands.command("show")
 def show(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
     """Show one memory with all its fields."""
-    item = shared.with_memory(lambda memory: memory.get(memory_id))
+    item = shared.with_spaces(lambda memory: memory.get(memory_id))
     if item is None:
         raise NotFound(f"there is no memory {memory_id!r}", hint="Check the id and the user")
     if shared.json:
@@ -241,7 +245,7 @@ def show(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
 @memory_commands.command("history")
 def history(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
     """Show a memory's change history, oldest first."""
-    changes = shared.with_memory(lambda memory: memory.history(memory_id))
+    changes = shared.with_spaces(lambda memory: memory.history(memory_id))
     if shared.json:
         output.print_json({"results": changes})
         return
@@ -273,7 +277,7 @@ def update(
     extra = None if metadata is None else options.read_object("--metadata", metadata)
     values = {"content": text, "pinned": pinned, "metadata": extra}
     changes = {name: value for name, value in values.items() if value is not None}
-    result = shared.with_memory(lambda memory: memory.update(memory_id, **changes))
+    result = shared.with_spaces(lambda memory: memory.update(memory_id, **changes))
     shared.print_outcome(f"updated: {output.escape(result['memory'])}", result)
 
 
@@ -281,7 +285,7 @@ def update(
 @memory_commands.command("forget", hidden=True)
 def delete(memory_id: MemoryId, shared: options.UserOptions, sources: Sources = False) -> None:
     """Delete a memory, which `memrecall memories undo` restores, or erase a message."""
-    result = shared.with_memory(lambda memory: memory.delete(memory_id, sources=sources))
+    result = shared.with_spaces(lambda memory: memory.delete(memory_id, sources=sources))
     text = f"{output.escape(memory_id)} {result['message']}{_count_sources(result)}"
     shared.print_outcome(text, result)
 
@@ -294,7 +298,7 @@ def _count_sources(result: dict[str, Any]) -> str:
 @memory_commands.command("undo")
 def undo(memory_id: MemoryId, shared: options.UserOptions) -> None:
     """Undo the last change of a memory: an update, a supersession or a deletion."""
-    result = shared.with_memory(lambda memory: memory.undo(memory_id))
+    result = shared.with_spaces(lambda memory: memory.undo(memory_id))
     shared.print_outcome(f"last change of {output.escape(memory_id)} undone", result)
 
 
@@ -309,7 +313,7 @@ def purge(
     if not yes:
         too = " and its messages" if sources else ""
         typer.confirm(f"Erase {memory_id}{too} permanently?", abort=True, err=True)
-    result = shared.with_memory(lambda memory: memory.purge(memory_id, sources=sources))
+    result = shared.with_spaces(lambda memory: memory.purge(memory_id, sources=sources))
     text = f"{output.count_noun(result['purged'], 'memory')} purged{_count_sources(result)}"
     shared.print_outcome(text, result)
 

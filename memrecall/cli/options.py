@@ -54,6 +54,10 @@ CurrentSession = Annotated[
 CursorOption = Annotated[str | None, Option("--cursor", help="Continue after an earlier page.")]
 After = Annotated[str, Option("--after", help="Continue after this id.")]
 AsOfOption = Annotated[str | None, Option("--as-of", help="Show the state at this time.")]
+Spaces = Annotated[
+    list[str] | None, Option("--space", help="Cover this space of the user too; repeatable.")
+]
+SpaceRoleOption = Annotated[str, Option("--role", help="reader, contributor or admin.")]
 Yes = Annotated[bool, Option("--yes", help="Skip the confirmation prompt.")]
 ReadOnly = Annotated[bool, Option("--read-only", help="Forbid writes.")]
 ReadOnlyDb = Annotated[
@@ -84,6 +88,7 @@ class SharedOptions:
     user: str | None = None
     project: str | None = None
     all_projects: bool = False
+    space: list[str] | None = None
 
     def of_user(self, user: str | None) -> "SharedOptions":
         """Return the options with a user."""
@@ -97,7 +102,8 @@ class SharedOptions:
 
         permissions = build_permissions(sensitive)
         project = read_project(self.project)
-        return Scope(str(self.user), agent, session, permissions, project, self.all_projects)
+        fields = (permissions, project, self.all_projects, tuple(dict.fromkeys(self.space or ())))
+        return Scope(str(self.user), agent, session, *fields)
 
     def open(self, *, create: bool = False) -> Any:
         """Return a coroutine that opens the library; only writing commands `create` it."""
@@ -139,12 +145,22 @@ class SharedOptions:
                 agent_id=agent,
                 project=read_project(self.project),
                 all_projects=self.all_projects,
+                spaces=self.space or (),
                 permissions=build_permissions(sensitive),
                 actor="command line",
             ) as memory:
                 return await work(memory)
 
         return self.with_library(call, create=create)
+
+    def with_spaces(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Run `work` with a memory that also covers all spaces of the user."""
+
+        async def call(memory: Any) -> Any:
+            spaces = [item["space_id"] for item in await memory.spaces()]
+            return await work(memory.bind(spaces=spaces))
+
+        return self.with_memory(call)
 
     def print_outcome(self, text: str, fields: dict[str, Any]) -> None:
         """Print what a command did: as a line, or its fields as JSON."""
@@ -182,6 +198,13 @@ class UserReadingOptions(UserProjectOptions):
 
     read_only: ReadOnlyDb = False
     all_projects: AllProjects = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSpacesOptions(UserReadingOptions):
+    """The shared options of commands that also read spaces of the user."""
+
+    space: Spaces = None
 
 
 class CommandGroup(typer.Typer):

@@ -212,6 +212,10 @@ def memory_line(item: dict[str, Any]) -> str:
     if item.get("valid_to"):
         labels.append(f"until {item['valid_to'][:10]}")
     labels += conflict_labels(item)
+    if item.get("space"):
+        from memrecall.library.spaces import describe_origin
+
+        labels.append(describe_origin(item["space"], item["author"], item["created_at"]))
     if source := item.get("source"):
         labels.append(f"from: {single_line(source['text'], MAX_QUOTE)}")
     created = minute_of(item["created_at"])

@@ -1,7 +1,6 @@
 """`agents`, `users`, `sessions`, `projects` and `keys`: who has data, and who may access it."""
 
 import re
-from collections.abc import Awaitable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -46,17 +45,21 @@ def _confirm(subject: str, yes: bool) -> None:
         typer.confirm(f"Erase {subject}? This cannot be undone", abort=True, err=True)
 
 
-def _set_enabled(kind: str, name: str, enabled: bool, shared: options.SharedOptions) -> None:
-    def change(library: Any) -> Awaitable[None]:
-        owners = library.store.owners
-        setter = owners.set_agent_enabled if kind == "agent" else owners.set_user_enabled
-        result: Awaitable[None] = setter(name, enabled)
-        return result
+def _add_switch(group: options.CommandGroup, kind: str, verb: str, text: str) -> None:
+    """Add a command that disables or enables an agent or a user."""
+    argument = Argument(metavar=kind.upper(), help=f"{kind.title()} id.")
 
-    shared.with_library(change)
-    status = "enabled" if enabled else "disabled"
-    fields = {f"{kind}_id": name, status: True}
-    shared.print_outcome(f"{kind} {output.escape(name)} is {status}", fields)
+    @group.command(verb, help=text)
+    def switch(name: Annotated[str, argument], shared: options.SharedOptions) -> None:
+        setter, is_enabled = f"set_{kind}_enabled", verb == "enable"
+        shared.with_library(lambda lib: getattr(lib.store.owners, setter)(name, is_enabled))
+        fields = {f"{kind}_id": name, f"{verb}d": True}
+        shared.print_outcome(f"{kind} {output.escape(name)} is {verb}d", fields)
+
+
+for _group, _kind in ((agent_commands, "agent"), (user_commands, "user")):
+    _add_switch(_group, _kind, "disable", f"Refuse new writes and recalls of this {_kind}.")
+    _add_switch(_group, _kind, "enable", f"Allow writes and recalls of this {_kind} again.")
 
 
 def _describe_erased(erased: Any) -> str:
@@ -71,18 +74,6 @@ def list_agents(
     """List agents by id."""
     page = shared.with_library(lambda lib: lib.store.owners.list_agents(after, limit))
     _print_owners(page, "agent_id", shared)
-
-
-@agent_commands.command("disable")
-def disable_agent(agent: AgentArgument, shared: options.SharedOptions) -> None:
-    """Refuse new writes and recalls of an agent."""
-    _set_enabled("agent", agent, False, shared)
-
-
-@agent_commands.command("enable")
-def enable_agent(agent: AgentArgument, shared: options.SharedOptions) -> None:
-    """Allow writes and recalls of an agent again."""
-    _set_enabled("agent", agent, True, shared)
 
 
 @agent_commands.command("erase")
@@ -108,18 +99,6 @@ def list_users(
     _print_owners(page, "user_id", shared)
 
 
-@user_commands.command("disable")
-def disable_user(user: UserArgument, shared: options.SharedOptions) -> None:
-    """Refuse new writes and recalls of a user."""
-    _set_enabled("user", user, False, shared)
-
-
-@user_commands.command("enable")
-def enable_user(user: UserArgument, shared: options.SharedOptions) -> None:
-    """Allow writes and recalls of a user again."""
-    _set_enabled("user", user, True, shared)
-
-
 @user_commands.command("zone")
 def set_zone(
     user: UserArgument,
@@ -135,10 +114,19 @@ def set_zone(
 
 
 @user_commands.command("erase")
-def erase_user(user: UserArgument, shared: options.SharedOptions, yes: options.Yes = False) -> None:
-    """Erase all data of a user, derived data included."""
+def erase_user(
+    user: UserArgument,
+    shared: options.SharedOptions,
+    yes: options.Yes = False,
+    with_contributions: Annotated[
+        bool, Option("--with-contributions", help="Also erase what they wrote to spaces.")
+    ] = False,
+) -> None:
+    """Erase all data of a user; what they wrote to spaces stays there under another name."""
     _confirm(f"all data of user {user}", yes)
-    erased = shared.of_user(user).with_library(lambda library: library.erase_user(user))
+    erased = shared.of_user(user).with_library(
+        lambda library: library.erase_user(user, with_contributions=with_contributions)
+    )
     fields = {"user_id": user, **erased.as_dict()}
     shared.print_outcome(_describe_erased(erased), fields)
 
@@ -222,18 +210,31 @@ def create_key(
     ] = False,
     expires: Annotated[str | None, Option(help="Lifetime (90m, 12h, 30d, 8w) or end time.")] = None,
     name: Annotated[str, Option(help="Label for listings.")] = "",
+    space: Annotated[
+        list[str] | None, Option(help="Make the key a member of this space; repeatable.")
+    ] = None,
+    role: options.SpaceRoleOption = "reader",
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
+    from memrecall.scope import KEY_PREFIX, Scope, space_owner
     from memrecall.store import Grant
+    from memrecall.store.spaces import parse_role
 
+    member_role = parse_role(role)
+    scopes = [Scope.of_owner(space_owner(space_id)) for space_id in space or ()]
     permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
-    grant = Grant(_read_users(user or [], all_users, operator), agent, read_only, permissions)
+    users = _read_users(user or [], all_users, operator or bool(space))
+    grant = Grant(users, agent, read_only, permissions, is_member=bool(space))
     expires_at = read_expiry(expires)
 
     async def create(library: Any) -> tuple[Any, str, bool, list[str]]:
         store = library.store
         is_first = not await store.keys.exist()
+        for scope in scopes:
+            await store.spaces.get(scope)  # NotFound, before there is a key
         key, text = await store.keys.create(grant, name=name, expires_at=expires_at)
+        for scope in scopes:
+            await store.spaces.set_member(scope, f"{KEY_PREFIX}{key.key_id}", member_role, name)
         checked = sorted(grant.users or ())[:_MAX_CHECKED_USERS]
         unknown = [user_id for user_id in checked if await store.feed(user_id).version() is None]
         return key, text, is_first, unknown
@@ -265,7 +266,8 @@ def _read_users(names: list[str], all_users: bool, operator: bool) -> frozenset[
         raise InvalidArgument("--user and --all-users are mutually exclusive", hint="Drop one")
     if not names and not all_users and not operator:
         raise InvalidArgument(
-            "the key would give access to nothing", hint="Give --user, --all-users or --operator"
+            "the key would give access to nothing",
+            hint="Give --user, --all-users, --space or --operator",
         )
     return None if all_users else frozenset(names)
 

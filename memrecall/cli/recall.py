@@ -52,7 +52,7 @@ class RecallTime:
 
 
 def recall_command(
-    shared: options.UserReadingOptions,
+    shared: options.UserSpacesOptions,
     cassette: CassetteOptions,
     query: Annotated[
         str | None, Argument(help="The user's message that refers to something earlier.")

@@ -13,7 +13,7 @@ _WEAK_SCORE = 0.5  # a hint for the reader, never a filter
 
 def search_command(
     query: Annotated[str, Argument(help="What to search for.")],
-    shared: options.UserReadingOptions,
+    shared: options.UserSpacesOptions,
     mode: Annotated[str, Option(help="keyword, semantic or hybrid.")] = "hybrid",
     limit: Annotated[int, Option(min=1, max=200, help="Number of results, at most 200.")] = 10,
     since: options.SinceOption = None,
@@ -71,6 +71,8 @@ def _highlight_words(query: str, syntax: str) -> list[str]:
 
 
 def _print_page(page: Any, words: Sequence[str]) -> None:
+    from memrecall.library.spaces import origin_fields
+
     terminal = output.console()
     for number, hit in enumerate(page.results, 1):
         speaker = output.escape(hit.speaker or hit.role or hit.memory_type)
@@ -80,6 +82,8 @@ def _print_page(page: Any, words: Sequence[str]) -> None:
             f"[dim]{output.escape(hit.key)}[/dim]"
         )
         terminal.print(f"    {_passage(hit, words)}")
+        for origin in origin_fields(hit).values():
+            terminal.print(f"    {output.escape(origin)}")
         terminal.print(f"    [dim]{_reasons(hit.why)}[/dim]")
     if page.results:
         more = "; --limit shows more" if page.next_cursor else ""

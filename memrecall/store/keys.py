@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import InitVar, asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,20 +43,22 @@ _SELECT_ANY = select(literal(1)).where(exists(select(api_keys.c.key_id)))
 class Grant:
     """What a key permits: some users, or all of them (None), perhaps through one agent.
 
-    Only an operator's key may have no user: it reads the state of the service, not user data.
+    Only an operator's key, which reads the state of the service, and one that is a member of a
+    space may have no user.
     """
 
     users: frozenset[str] | None
     agent_id: str | None = None
     read_only: bool = False
     permissions: frozenset[Permission] = frozenset()
+    is_member: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, is_member: bool) -> None:
         if self.agent_id is not None:
             check_id("agent_id", self.agent_id)
         if self.users is None:
             return
-        smallest = 0 if Permission.OPERATOR in self.permissions else 1
+        smallest = 0 if is_member or Permission.OPERATOR in self.permissions else 1
         if not smallest <= len(self.users) <= MAX_USERS:
             raise InvalidArgument(
                 f"a key cannot give access to {len(self.users)} users",

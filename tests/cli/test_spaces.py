@@ -1,0 +1,140 @@
+"""`memrecall spaces`, and `--space` of the commands that read or write one."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Outcome, Shell, assert_error_line
+
+STRANGER = "there is no such space, or you are not a member of it"
+
+
+class Team:
+    """A space of Ann, who is its admin, and Ben, a contributor."""
+
+    def __init__(self, shell: Shell, db: Path) -> None:
+        self._shell, self._db = shell, db
+        created = self.run("ann", "spaces", "create", "team-x", "--name", "Team X").json
+        assert (created["space_id"], created["role"]) == ("team-x", "admin")
+        self.run("ann", "spaces", "add", "team-x", "ben", "--role", "contributor", "--name", "Ben")
+        self.run("ann", "add", "I live in Rome", "--type", "home", "--key", "rome")
+        added = self.run("ben", "add", "I live in Oslo", "--space", "team-x").json
+        self.oslo = f"space:team-x/{added['results'][0]['id']}"
+
+    def run(self, user: str, *arguments: object, json: bool = True) -> Outcome:
+        options = ["--json"] if json else []
+        outcome = self._shell(*arguments, "--user", user, "--db", self._db, *options)
+        assert outcome.code == 0, outcome.err
+        return outcome
+
+    def fail(self, user: str, message: str, *arguments: object) -> None:
+        outcome = self._shell(*arguments, "--user", user, "--db", self._db)
+        assert_error_line(outcome, message)
+
+    def operate(self, *arguments: object) -> Any:
+        return self._shell(*arguments, "--db", self._db, "--json").json
+
+
+@pytest.fixture
+def team(shell: Shell, db: Path) -> Team:
+    return Team(shell, db)
+
+
+def test_members_and_grants_name_roles(team: Team) -> None:
+    (space,) = team.run("ben", "spaces", "list").json["items"]
+    assert (space["name"], space["role"]) == ("Team X", "contributor")
+    for command in ("members", "grants"):
+        lines = team.run("ben", "spaces", command, "team-x", json=False).out.splitlines()
+        assert [line.split()[:2] for line in lines] == [["ann", "admin"], ["ben", "contributor"]]
+        assert lines[1].endswith(", by ann")
+    team.run("ann", "spaces", "add", "team-x", "ben", "--role", "reader")
+    team.fail("ben", "this needs the role 'contributor'", "add", "tea", "--space", "team-x")
+    team.run("ben", "spaces", "remove", "team-x", "ben")
+    log = team.run("ann", "spaces", "audit", "team-x").json["items"]
+    assert [entry["action"] for entry in log] == ["leave", "role", "join", "create"]
+    assert "leave    ben  by ben" in team.run("ann", "spaces", "audit", "team-x", json=False).out
+
+
+def test_strangers_learn_nothing(team: Team) -> None:
+    for command in (
+        *("search home --space", "recall home? --space", "memories search home --space"),
+        *("add tea --space", "add tea --as-is --space", "spaces audit", "spaces members"),
+        "spaces delete --name x",
+    ):
+        for space in ("team-x", "none"):
+            team.fail("dora", STRANGER, *command.split(), space)
+
+
+def test_hits_say_where_they_are_from(team: Team) -> None:
+    team.run("ben", "add", "The gate code is 4711", "--as-is", "--space", "team-x")
+    for command in (["search"], ["memories", "search"], ["recall"]):
+        out = team.run("ann", *command, "who lives in Oslo", "--space", "team-x", json=False).out
+        assert "space: team-x, by Ben, 20" in out
+        assert team.oslo.split("/")[0] in out
+        assert "team-x" not in team.run("ann", *command, "who lives in Oslo", json=False).out
+    found = team.run("ann", "search", "gate code", "--space", "team-x").json["results"][0]
+    assert (found["space"], found["author"], found["kind"]) == ("team-x", "Ben", "memory")
+
+
+def test_memory_commands_accept_ids_of_spaces(team: Team) -> None:
+    assert team.run("ann", "memories", "show", team.oslo).json["author"] == "Ben"
+    assert team.run("ben", "memories", "update", team.oslo, "--text", "Ben lives in Bergen").json
+    assert len(team.run("ann", "memories", "history", team.oslo).json["results"]) == 2
+    team.run("ann", "memories", "delete", team.oslo)
+    team.fail("dora", "there is no memory", "memories", "show", team.oslo)
+
+
+def test_promoted_memories_can_be_taken_back(team: Team) -> None:
+    promoted = team.run("ann", "spaces", "promote", "rome", "team-x").json
+    seen = team.run("ben", "spaces", "who-can-see", promoted["id"]).json
+    assert seen["owner"] == {"kind": "space", "id": "team-x"}
+    assert [member["member"] for member in seen["members"]] == ["ann", "ben"]
+    team.fail("ben", "another member", "spaces", "demote", promoted["id"], "team-x")
+    taken = team.run("ann", "spaces", "demote", promoted["id"], "team-x", json=False).out
+    assert taken.startswith(f"{promoted['id']} is no longer shared")
+    own = team.run("ann", "spaces", "who-can-see", "rome", json=False).out
+    assert own.split() == ["user", "ann"]
+
+
+def test_why_explains_hits_and_recalls(team: Team) -> None:
+    (why,) = team.run("ann", "spaces", "why", team.oslo).json["items"]
+    assert (why["space"], why["role"], why["author"]) == ("team-x", "admin", "Ben")
+    recalled = team.run("ann", "recall", "who lives in Oslo?", "--space", "team-x").json
+    trace = recalled["trace"]["trace_id"]
+    out = team.run("ann", "spaces", "why", trace, json=False).out
+    assert "ann is a member of the space (admin)" in out
+
+
+def test_deletion_asks_for_the_name(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("team-x\n"))
+    wrong = team._shell("spaces", "delete", "team-x", "--user", "ann", "--db", team._db)
+    assert (wrong.code, "type its name" in wrong.err) == (2, True)
+    assert "is not the name of this space" in wrong.err
+    team.fail("ben", "'admin'", "spaces", "delete", "team-x", "--name", "Team X")
+    monkeypatch.setattr("sys.stdin", io.StringIO("Team X\n"))
+    assert "space team-x erased" in team.run("ann", "spaces", "delete", "team-x", json=False).out
+    assert team.run("ben", "spaces", "list").json["items"] == []
+
+
+@pytest.mark.parametrize("with_contributions", [False, True])
+def test_erased_users_leave_their_spaces(team: Team, with_contributions: bool) -> None:
+    flags = ["--with-contributions"] if with_contributions else []
+    team.operate("users", "erase", "ben", "--yes", *flags)
+    hits = team.run("ann", "search", "Oslo", "--space", "team-x").json["results"]
+    shared = [hit["author"] for hit in hits if hit["space"]]
+    assert bool(shared) is not with_contributions
+    assert all(author.startswith("erased-") for author in shared)
+
+
+def test_keys_can_be_members(team: Team) -> None:
+    create = ("keys", "create", "--name", "bot")
+    key = team.operate(*create, "--space", "team-x", "--role", "contributor")
+    assert key["users"] == []
+    grant = team.run("ann", "spaces", "grants", "team-x").json["items"][-1]
+    assert (grant["member"], grant["role"]) == (f"key:{key['key_id']}", "contributor")
+    assert "bot  since" in team.run("ann", "spaces", "grants", "team-x", json=False).out
+    assert_error_line(team._shell(*create, "--space", "none", "--db", team._db), STRANGER)
+    assert_error_line(team._shell(*create, "--db", team._db), "access to nothing")
+    assert len(team.operate("keys", "list")["items"]) == 1
