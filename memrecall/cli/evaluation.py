@@ -38,6 +38,13 @@ class RunOptions:
     max_questions: Annotated[int | None, Option(min=1, help="Ask only the first N questions.")] = (
         None
     )
+    record: Annotated[
+        Path | None, Option(file_okay=False, help="Record the model's calls into this folder.")
+    ] = None
+    replay: Annotated[
+        Path | None,
+        Option(exists=True, file_okay=False, help="Replay this folder instead of a model."),
+    ] = None
     retrieval: Annotated[str, Option(help="With --mode search: keyword, semantic or hybrid.")] = (
         "hybrid"
     )
@@ -53,6 +60,12 @@ class RunOptions:
         if self.retrieval not in RETRIEVALS:
             raise InvalidArgument(
                 f"unknown retrieval {self.retrieval!r}", hint=f"Use {', '.join(RETRIEVALS)}"
+            )
+        if self.record and self.replay:
+            raise InvalidArgument("--record and --replay are mutually exclusive", hint="Drop one")
+        if self.mode == "search" and (self.record or self.replay):
+            raise InvalidArgument(
+                "--record and --replay require --mode recall", hint="Use --mode recall"
             )
         if self.mode == "recall" and self.retrieval != "hybrid":
             raise InvalidArgument(
@@ -79,6 +92,7 @@ def run_evaluation(chosen: RunOptions) -> None:
 async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
     """Start or continue a run; return its folder, its state and how many questions it asked."""
     from memrecall.evaluation.corpus import check_labels, read_corpus
+    from memrecall.evaluation.evaluator import CassetteFolder
     from memrecall.evaluation.questions import read_questions
     from memrecall.evaluation.runner import begin_run, build_plan
     from memrecall.evaluation.runs import RunFolder
@@ -90,21 +104,30 @@ async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
     corpus = read_corpus(chosen.corpus, read_entry)
     check_labels(question_set, corpus)
     folder = RunFolder(_run_path(chosen.out, settings))
+    cassettes = None
+    if path := chosen.replay or chosen.record:
+        cassettes = CassetteFolder(path, replay=chosen.replay is not None)
+        cassettes.prepare(corpus, resumed=folder.exists)
     database = chosen.db or str(folder.database)
     settings = replace(settings, db=database, durability="normal", snapshots=False)
-    has_model = chosen.mode == "recall"
+    has_model = chosen.mode == "recall" and not chosen.replay
     choices = {name: getattr(chosen, name) for name in _PLAN_OPTIONS}
-    choices["model"] = settings.model if has_model else ""
+    choices |= {"model": settings.model if has_model else "", "replayed": bool(chosen.replay)}
     plan = build_plan(corpus, question_set, settings, **choices)
     with begin_run(folder, plan, corpus, question_set) as runner:
         remaining = runner.remaining()
         if remaining:
             client = client_of(settings) if has_model else None
+            if client is None and chosen.record:
+                raise InvalidArgument(
+                    "--record needs a model: the offline rules make no model calls",
+                    hint="Set MEMRECALL_MODEL, or drop --record",
+                )
             async with AsyncExitStack() as stack:
                 library = await stack.enter_async_context(await Library.open(settings))
                 if client is not None:
                     stack.push_async_callback(client.close)
-                await runner.run(library, client, progress=True)
+                await runner.run(library, client, cassettes, progress=True)
     return folder.path, runner.state, remaining
 
 

@@ -1,20 +1,57 @@
 """Answers to single questions through the production code path: by search or by recall."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus
 from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
 from memrecall.evaluation.runs import RunPlan
 from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
+from memrecall.types import format_time
 
 if TYPE_CHECKING:
     from memrecall.agent import RecallResult
 
 _DIGITS = 6  # of a score: enough to rank by, and equal on every run
+
+
+@dataclass(frozen=True, slots=True)
+class CassetteFolder:
+    """The cassettes of a run, one per question, recorded or replayed."""
+
+    folder: Path
+    replay: bool
+
+    def prepare(self, corpus: Corpus, *, resumed: bool) -> None:
+        """Reject a corpus that cannot be replayed, and a folder with other cassettes."""
+        undated = [line for line, item in corpus.memories if item.memory.valid_from is None]
+        if undated:
+            raise InvalidArgument(
+                f"{corpus.path} line {undated[0]}: a memory without valid_from carries the time of "
+                "the import, so that recalls of it cannot be replayed",
+                hint="Add a valid_from, or drop --record and --replay",
+            )
+        if self.replay:
+            return
+        if not resumed and self.folder.exists() and any(self.folder.iterdir()):
+            raise InvalidArgument(f"{self.folder} is not empty", hint="Record into an empty folder")
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def client(self, question: Question, inner: Any, moment: datetime) -> Any:
+        """Return the recording or replaying client of one question."""
+        from memrecall.model import RecordingClient, ReplayClient
+
+        path = self.folder / f"{quote(question.query_id, safe='')}.jsonl"
+        if self.replay:
+            return ReplayClient(path)
+        about = {"now": format_time(moment), "as_of": question.as_of is not None}
+        return RecordingClient(inner, path, overwrite=True, about=about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +62,7 @@ class Evaluator:
     corpus: Corpus
     plan: RunPlan
     model_client: Any = None
+    cassettes: CassetteFolder | None = None
 
     async def ask(self, question: Question) -> QuestionResult:
         """Answer one question, independent of the previous one."""
@@ -59,14 +97,19 @@ class Evaluator:
 
         horizon = question.horizon
         moment = horizon or self.corpus.now(question.user_id)
+        client = self.model_client
+        if self.cassettes is not None:
+            client = self.cassettes.client(question, client, moment)
         recaller = Recaller(
             self.library,
             _scope(question),
-            self.model_client,
+            client,
             RecallOptions(keep_traces_days=0),
             clock=lambda: moment,
         )
         result = await recaller.recall(question.conversation, as_of=horizon)
+        if self.cassettes is not None and self.cassettes.replay:
+            client.assert_exhausted()
         return QuestionResult(
             query_id=question.query_id,
             category=question.category,

@@ -15,7 +15,7 @@ import numpy as np
 from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, import_corpus
-from memrecall.evaluation.evaluator import Evaluator
+from memrecall.evaluation.evaluator import CassetteFolder, Evaluator
 from memrecall.evaluation.questions import Question, QuestionSet
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunPlan, RunState
 from memrecall.library.library import Library
@@ -45,7 +45,13 @@ class Runner:
         return self.questions - self.folder.repair()
 
     async def run(
-        self, library: Library, model_client: Any, *, stored: bool = False, progress: Progress
+        self,
+        library: Library,
+        model_client: Any,
+        cassettes: CassetteFolder | None = None,
+        *,
+        stored: bool = False,
+        progress: Progress,
     ) -> None:
         """Import the corpus, unless it is `stored`, and ask the remaining questions."""
         if stored:
@@ -57,9 +63,9 @@ class Runner:
             with progress_bar(import_progress, "importing", size, unit="lines") as advance:
                 await self._import_corpus(library, advance)
         with progress_bar(progress, "asking", self.questions, unit="questions") as advance:
-            await self._ask_all(
-                Evaluator(library, self.corpus, self.state.plan, model_client), advance
-            )
+            plan = self.state.plan
+            evaluator = Evaluator(library, self.corpus, plan, model_client, cassettes)
+            await self._ask_all(evaluator, advance)
 
     async def _import_corpus(self, library: Library, advance: Advance) -> None:
         """Import the corpus, unless this run has imported it already."""

@@ -43,6 +43,7 @@ class RunPlan:
     model: str
     version: str
     retrieval: Mode = "hybrid"  # of a search
+    replayed: bool = False  # answered from cassettes, so that `model` is empty
 
 
 @dataclass(slots=True)

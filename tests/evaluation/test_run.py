@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from memrecall.evaluation.evaluator import Evaluator
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import RunFolder
+from memrecall.testing import ScriptedClient, call
 from tests.evaluation.conftest import EvaluationCli
 from tests.evaluation.samples import CORPUS, QUERIES, read_lines, write_lines
 from tests.waiting import LIMIT
@@ -244,8 +246,77 @@ def test_run_uses_given_database(evaluation: EvaluationCli, empty_location: str,
     assert "is not empty" in third.err
 
 
+@pytest.fixture
+def recording(evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cassettes of the run `recorded`, which was interrupted after three questions."""
+    cassettes = evaluation.folder / "tapes"
+    search = call("search_memories", query="过敏 rent", min_relevance_score=0.0)
+    nothing = call("handoff", reason="done", search_summary="nothing", confidence=0.0)
+    client = ScriptedClient([search, nothing] * (len(QUERIES) + 1))  # the fourth is asked twice
+    write_lines(evaluation.corpus, [row for row in CORPUS if "memory_key" not in row])
+    write_lines(evaluation.queries, [{**row, "evidence": []} for row in QUERIES])
+    with monkeypatch.context() as patch:
+        patch.setattr("memrecall.memory.client_of", lambda settings: client)
+        with monkeypatch.context() as interrupted:
+            stop_after(3, interrupted)
+            assert evaluation.run("recorded", "recall", "--record", cassettes).code == 130
+        assert evaluation.run("recorded", "recall", "--record", cassettes).json["asked"] == 4
+    return cassettes
+
+
+def test_recorded_recalls_replay(evaluation: EvaluationCli, recording: Path) -> None:
+    assert len(list(recording.iterdir())) == len(QUERIES)
+    outcome = evaluation.run("replayed", "recall", "--replay", recording)
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["plan"]["replayed"]
+    rows = results(evaluation, "replayed").values()
+    assert all((row["model_calls"], bool(row["retrieved"])) == (2, True) for row in rows)
+    files = [evaluation.file(name, "results.jsonl") for name in ("recorded", "replayed")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert "replayed = True, not False" in evaluation.run("replayed", "recall").err
+
+
+def test_replay_that_differs_is_an_error(evaluation: EvaluationCli, recording: Path) -> None:
+    changed = [{**row, "evidence": [], "query": f"{row['query']}?"} for row in QUERIES]
+    write_lines(evaluation.queries, changed)
+    outcome = evaluation.run("changed", "recall", "--replay", recording)
+    assert (outcome.code, "q1.jsonl differs in messages" in outcome.err) == (2, True)
+    write_lines(evaluation.queries, [{**row, "evidence": []} for row in QUERIES])
+    (recording / "q4.jsonl").unlink()
+    assert "q4.jsonl" in evaluation.run("missing", "recall", "--replay", recording).err
+
+
+def test_recording_that_cannot_replay_is_rejected(
+    evaluation: EvaluationCli, recording: Path
+) -> None:
+    assert "is not empty" in evaluation.run("other", "recall", "--record", recording).err
+    empty = ("recall", "--record", evaluation.folder / "empty")
+    assert "--record needs a model" in evaluation.run("rules", *empty).err
+    write_lines(evaluation.corpus, CORPUS)
+    outcome = evaluation.run("undated", *empty)
+    assert (outcome.code, "line 9: a memory without valid_from" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("replayed", [True, False, None])
+def test_runs_with_and_without_the_mark_replayed_are_read(
+    evaluation: EvaluationCli, replayed: bool | None
+) -> None:
+    evaluation.run("run")
+    summary = json.loads(evaluation.file("run", "summary.json").read_bytes())
+    del summary["plan"]["replayed"]
+    summary["plan"] |= {} if replayed is None else {"replayed": replayed, "without": []}
+    evaluation.file("run", "summary.json").write_text(json.dumps(summary))
+    assert RunFolder(evaluation.folder / "run").read().state.plan.replayed is bool(replayed)
+
+
 def test_invalid_run_options_are_rejected(evaluation: EvaluationCli) -> None:
     assert "unknown mode 'guess'. Use search or recall" in evaluation.run("run", "guess").err
+    options = ("--record", evaluation.folder / "tapes", "--replay", evaluation.folder)
+    assert "are mutually exclusive" in evaluation.run("run", "recall", *options).err
+    for kept in (options[:2], options[2:]):
+        assert "require --mode recall" in evaluation.run("run", "search", *kept).err
+    for wrong in ("--record", evaluation.corpus), ("--replay", evaluation.folder / "tapes"):
+        assert evaluation.run("run", "recall", *wrong).code == 2
     assert evaluation.run("run", "search", "--depth", 0).code == 2
     assert not (evaluation.folder / "run").exists()
 
