@@ -266,9 +266,8 @@ async def draw_explorer_head(page: Page) -> bool:
         return False
     with ui.element("nav").classes("mr-tabs") as tabs:
         tabs.props["aria-label"] = page.text("explorer")
-        for name, path in EXPLORER_TABS:
-            if page.space and path not in SPACE_PAGES:
-                continue
+        shown = [tab for tab in EXPLORER_TABS if not page.space or tab[1] in SPACE_PAGES]
+        for name, path in shown:
             tab = ui.link(page.text(name), page.user_link(path))
             if path == page.path:
                 tab.props("aria-current=page")

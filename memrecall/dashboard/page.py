@@ -149,9 +149,8 @@ class Page:
             await store.read_version(scope)  # raises if the user or agent is disabled
             with suppress(NotFound):
                 return await store.spaces.enter(scope, self.space)
-        # Operators see members and changes of any space, but its rows only on behalf of a member.
+        # Operators see any space's members and changes, as nobody, whom the store lets change none.
         if self.path == SPACE and await self.sees_all_spaces():
-            # As nobody, whose changes the store refuses.
             return Scope(space_owner(self.space), member="", role=SpaceRole.READER)
         raise space_not_found()
 

@@ -5,24 +5,12 @@ from datetime import UTC, datetime, tzinfo
 
 from nicegui import ui
 
+from memrecall.dashboard import widgets
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.pages.recalls import draw_recall
 from memrecall.dashboard.pages.spaces import draw_who_can_see
 from memrecall.dashboard.repair import MemoryActions, take_notice
-from memrecall.dashboard.widgets import (
-    card,
-    chip_link,
-    dim_label,
-    draw_pager,
-    draw_projects,
-    draw_search,
-    row,
-    show_empty,
-    show_fact,
-    show_title,
-    user_time_zone,
-)
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, Revision
@@ -39,14 +27,14 @@ async def show_memories(page: Page) -> None:
         return
     page = take_notice(page)
     state = page.query.get("state", "current")
-    draw_search(page, "search_memories", "user", "space", "project")
-    await draw_projects(page)
-    with row():
+    widgets.draw_search(page, "search_memories", "user", "space", "project")
+    await widgets.draw_projects(page)
+    with widgets.row():
         for name in STATES:
             target = page.link_here(state=name, cursor=None)
-            chip_link(page.text(f"state_{name}"), target, is_current=name == state)
-    scope, zone = await page.scope(), await user_time_zone(page)
-    with card():
+            widgets.chip_link(page.text(f"state_{name}"), target, is_current=name == state)
+    scope, zone = await page.scope(), await widgets.user_time_zone(page)
+    with widgets.card():
         if page.query.get("q", "").strip():
             await _draw_results(page, scope, zone)
             return
@@ -57,9 +45,9 @@ async def show_memories(page: Page) -> None:
             query, limit=ROWS_PER_PAGE, cursor=page.query.get("cursor")
         )
         if not stored.items:
-            show_empty(page.text("no_memories"))
+            widgets.show_empty(page.text("no_memories"))
         _draw_list(page, [(item, None) for item in stored.items], zone)
-        draw_pager(page, stored.next_cursor)
+        widgets.draw_pager(page, stored.next_cursor)
 
 
 async def _draw_results(page: Page, scope: Scope, zone: tzinfo) -> None:
@@ -70,7 +58,7 @@ async def _draw_results(page: Page, scope: Scope, zone: tzinfo) -> None:
     stored = await page.library.store.memories(scope).get_many(keys)
     records = {item.memory_key: item for item in stored}
     if not results.results:
-        show_empty(results.message or page.text("nothing_found"))
+        widgets.show_empty(results.message or page.text("nothing_found"))
     hits = [(records[hit.key], hit.score) for hit in results.results if hit.key in records]
     _draw_list(page, hits, zone)
 
@@ -98,39 +86,39 @@ def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | No
         if is_shown:
             ui.label(page.text(name)).classes(f"mr-badge {style}")
     if score is not None:
-        dim_label(f"{score:.2f}")
+        widgets.dim_label(f"{score:.2f}")
     kind = page.term("memory_type", item.memory_type)
-    dim_label(f"{kind} · {format_minute(item.created_at, zone)}")
+    widgets.dim_label(f"{kind} · {format_minute(item.created_at, zone)}")
 
 
 @register_page("/explorer/memory", "memory")
 async def show_memory(page: Page) -> None:
     """Show one memory: content, sources, history, and the recalls that mention it."""
-    scope, zone = await page.scope(), await user_time_zone(page)
+    scope, zone = await page.scope(), await widgets.user_time_zone(page)
     store, key = page.library.store, page.query.get("key", "")
     item = await store.memories(scope).get_any(key)
     ui.link(page.text("memories"), page.user_link("/explorer/memories"))
-    show_title(item.content[:400])
+    widgets.show_title(item.content[:400])
     _draw_facts(page, item, zone)
     await _draw_conflicts(page, scope, item)
     actions = MemoryActions(page, item)
     actions.draw()
     if item.deleted_at is None:
         draw_who_can_see(page, key)
-    with card(page.text("history")):
+    with widgets.card(page.text("history")):
         for step in await store.memories(scope).history(key):
             with ui.element("div").classes("mr-evidence"):
                 draw_revision(page, step, zone)
                 if item.deleted_at is None and _is_earlier_text(step, item):
                     actions.draw_restore(str(step.old_text))
-    with card(page.text("came_from")):
+    with widgets.card(page.text("came_from")):
         await _draw_sources(page, scope, item)
     if page.space:  # recalls are their users' own
         return
-    with card(page.text("its_recalls")):
+    with widgets.card(page.text("its_recalls")):
         recalls = await store.traces(scope).find_mentions(key)
         if not recalls:
-            show_empty(page.text("never_recalled"))
+            widgets.show_empty(page.text("never_recalled"))
         for recall in recalls[:ROWS_PER_PAGE]:
             with ui.element("div").classes("mr-item"):
                 draw_recall(page, recall, zone)
@@ -143,7 +131,7 @@ async def _draw_conflicts(page: Page, scope: Scope, item: MemoryRecord) -> None:
         m.memory_key: m.content for m in await page.library.store.memories(scope).get_many(keys)
     }
     for key in keys:
-        with row():
+        with widgets.row():
             ui.label(page.text("conflicts_with", key=key)).classes("mr-warn")
             ui.link(texts.get(key, "–")[:300], page.user_link("/explorer/memory", key=key))
 
@@ -153,36 +141,38 @@ async def _draw_sources(page: Page, scope: Scope, item: MemoryRecord) -> None:
     messages = await page.library.store.timeline(scope).get_many(ids)
     contents = {message.message_id: message.content[:300] for message in messages}
     if not ids:
-        show_empty(page.text("no_sources"))
+        widgets.show_empty(page.text("no_sources"))
     for message_id in ids:
         target = page.user_link("/explorer", around=message_id)
         ui.link(contents.get(message_id, message_id), target)
 
 
 def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
-    with row():
-        show_fact(page.text("key_name"), item.memory_key)
-        show_fact(page.text("memory_type"), page.term("memory_type", item.memory_type))
-        show_fact(page.text("layer"), page.term("layer", item.layer))
-        show_fact(page.text("subject"), page.term("entity", item.subject or "–"))
-        show_fact(page.text("valid_from"), format_minute(item.since, zone))
+    with widgets.row():
+        widgets.show_fact(page.text("key_name"), item.memory_key)
+        widgets.show_fact(page.text("memory_type"), page.term("memory_type", item.memory_type))
+        widgets.show_fact(page.text("layer"), page.term("layer", item.layer))
+        widgets.show_fact(page.text("subject"), page.term("entity", item.subject or "–"))
+        widgets.show_fact(page.text("valid_from"), format_minute(item.since, zone))
         if item.valid_to is not None:
-            show_fact(page.text("valid_to"), format_minute(item.valid_to, zone), "mr-warn")
+            widgets.show_fact(page.text("valid_to"), format_minute(item.valid_to, zone), "mr-warn")
         if item.expires_at is not None:
             style = "mr-warn" if is_expired(item) else ""
-            show_fact(page.text("expires"), format_minute(item.expires_at, zone), style)
+            widgets.show_fact(page.text("expires"), format_minute(item.expires_at, zone), style)
         if item.pinned:
-            show_fact("", page.text("pinned"), "mr-good")
+            widgets.show_fact("", page.text("pinned"), "mr-good")
         if item.author is not None:
-            show_fact(page.text("author"), item.author)
+            widgets.show_fact(page.text("author"), item.author)
         origin = page.term("origin", item.provenance.origin.value)
-        show_fact(page.text("origin"), f"{origin}, {item.provenance.actor}")
+        widgets.show_fact(page.text("origin"), f"{origin}, {item.provenance.actor}")
         if item.truncated:
-            show_fact(page.text("content"), page.text("truncated"), "mr-warn")
+            widgets.show_fact(page.text("content"), page.text("truncated"), "mr-warn")
         if item.keywords:
-            show_fact(page.text("keywords"), ", ".join(k.keyword for k in item.keywords[:12]))
+            widgets.show_fact(
+                page.text("keywords"), ", ".join(k.keyword for k in item.keywords[:12])
+            )
     if item.superseded_by:
-        with row():
+        with widgets.row():
             ui.label(page.text("superseded_because", why=item.superseded_reason or "–"))
             target = page.user_link("/explorer/memory", key=item.superseded_by)
             ui.link(page.text("what_superseded"), target)
@@ -204,9 +194,9 @@ def is_expired(item: MemoryRecord) -> bool:
 
 def draw_revision(page: Page, step: Revision, zone: tzinfo) -> None:
     """Draw one change of a memory: who made it, when, and what it said before and after."""
-    with row():
+    with widgets.row():
         ui.label(page.term("event", step.event)).classes("mr-badge")
-        dim_label(f"{format_minute(step.at, zone)} · {step.actor}")
+        widgets.dim_label(f"{format_minute(step.at, zone)} · {step.actor}")
         if step.undone:
             ui.label(page.text("undone")).classes("mr-badge mr-warn")
     if step.old_text and step.new_text != step.old_text:
@@ -214,7 +204,7 @@ def draw_revision(page: Page, step: Revision, zone: tzinfo) -> None:
     if step.new_text:
         ui.label(step.new_text[:600]).classes("mr-text")
     if step.reason:
-        dim_label(page.text("because", why=step.reason))
+        widgets.dim_label(page.text("because", why=step.reason))
     if step.other_key:
         target = page.user_link("/explorer/memory", key=step.other_key)
         ui.link(step.other_key, target).classes("mr-small")

@@ -6,28 +6,11 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 
 from nicegui import ui
 
+from memrecall.dashboard import widgets
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.pages.spaces import draw_who_can_see
 from memrecall.dashboard.repair import go_with_notice, take_notice
-from memrecall.dashboard.widgets import (
-    MARK_END,
-    MARK_START,
-    button_link,
-    card,
-    confirm,
-    dim_label,
-    draw_pager,
-    draw_projects,
-    form_select,
-    hidden_field,
-    highlighted_text,
-    icon_button,
-    row,
-    show_empty,
-    show_title,
-    user_time_zone,
-)
 from memrecall.search import LexicalQuery, SemanticQuery
 from memrecall.store import MemoryQuery, MessageFilter, StoredSession, StoredSummary
 from memrecall.text.query import parse_query, positive_words
@@ -49,9 +32,9 @@ async def show_messages(page: Page) -> None:
     page = take_notice(page)
     if not await draw_explorer_head(page):
         return
-    zone = await user_time_zone(page)
+    zone = await widgets.user_time_zone(page)
     _draw_filters(page)
-    await draw_projects(page)
+    await widgets.draw_projects(page)
     if page.query.get("around"):
         await _draw_neighbors(page, zone)
     elif page.query.get("q", "").strip():
@@ -64,16 +47,16 @@ def _draw_filters(page: Page) -> None:
     """Draw an ordinary form, so that the address contains the search."""
     query = page.query
     with ui.element("form").classes("mr-form").props("method=get role=search"):
-        hidden_field("user", page.user)
-        hidden_field("space", page.space)
-        hidden_field("project", query.get("project", ""))
+        widgets.hidden_field("user", page.user)
+        widgets.hidden_field("space", page.space)
+        widgets.hidden_field("project", query.get("project", ""))
         field = ui.input(page.text("search_messages"), value=query.get("q", ""))
         field.props("name=q outlined dense clearable").classes("mr-wide")
         field.props["placeholder"] = page.text("query_hint")
         methods = {"words": page.text("by_words"), "meaning": page.text("by_meaning")}
-        form_select(page.text("search_by"), "by", methods, query.get("by", "words"))
+        widgets.form_select(page.text("search_by"), "by", methods, query.get("by", "words"))
         roles = {"": page.text("any"), **{role: page.term("role", role) for role in _ROLES}}
-        form_select(page.text("role"), "role", roles, query.get("role", ""))
+        widgets.form_select(page.text("role"), "role", roles, query.get("role", ""))
         field = ui.input(page.text("filter_session"), value=query.get("session", ""))
         field.props("name=session outlined dense")
         for name in ("since", "until"):
@@ -111,12 +94,12 @@ async def _draw_page(page: Page, zone: tzinfo) -> None:
     stored = await page.library.store.timeline(await page.scope()).page(
         _read_filter(page, zone), page_size=ROWS_PER_PAGE, cursor=page.query.get("cursor")
     )
-    with card():
+    with widgets.card():
         if not stored.items:
-            show_empty(page.text("no_messages"))
+            widgets.show_empty(page.text("no_messages"))
         for message in reversed(stored.items):
             _draw_message(page, message, zone)
-        draw_pager(page, stored.next_cursor)
+        widgets.draw_pager(page, stored.next_cursor)
 
 
 async def _draw_results(page: Page, zone: tzinfo) -> None:
@@ -131,12 +114,12 @@ async def _draw_results(page: Page, zone: tzinfo) -> None:
         lexical = LexicalQuery(text, message_filter, ROWS_PER_PAGE, page.query.get("cursor"))
         results = await page.library.find_messages(scope, lexical)
     page.service.metrics.count_search("semantic" if not words else "lexical")
-    with card(page.text("found_messages")):
+    with widgets.card(page.text("found_messages")):
         if not results.items:
-            show_empty(page.text("nothing_found"))
+            widgets.show_empty(page.text("nothing_found"))
         for hit in results.items:
             _draw_message(page, hit.message, zone, words, score=hit.score)
-        draw_pager(page, results.next_cursor)
+        widgets.draw_pager(page, results.next_cursor)
 
 
 async def _draw_neighbors(page: Page, zone: tzinfo) -> None:
@@ -144,12 +127,12 @@ async def _draw_neighbors(page: Page, zone: tzinfo) -> None:
     timeline = page.library.store.timeline(await page.scope())
     neighbors = (await timeline.neighbors(key, before=NEIGHBORS, after=NEIGHBORS)).items
     page.service.metrics.count_search("neighbors")
-    with card(page.text("around")):
-        with row():
-            button_link(page.text("all_messages"), page.user_link("/explorer"), "forum")
+    with widgets.card(page.text("around")):
+        with widgets.row():
+            widgets.button_link(page.text("all_messages"), page.user_link("/explorer"), "forum")
             earlier, later = neighbors[0].message_id, neighbors[-1].message_id
-            button_link(page.text("earlier"), page.link_here(around=earlier), "expand_less")
-            button_link(page.text("later"), page.link_here(around=later), "expand_more")
+            widgets.button_link(page.text("earlier"), page.link_here(around=earlier), "expand_less")
+            widgets.button_link(page.text("later"), page.link_here(around=later), "expand_more")
         for message in neighbors:
             _draw_message(page, message, zone, is_anchor=message.message_id == key)
     draw_who_can_see(page, key)
@@ -163,9 +146,9 @@ async def _draw_memories(page: Page, anchor: Message, message_ids: set[str]) -> 
     scope = await page.scope()
     stored = await page.library.store.memories(scope).page(query, limit=_MAX_MEMORIES)
     memories = [item for item in stored.items if message_ids.intersection(item.source_message_ids)]
-    with card(page.text("learnt_here")):
+    with widgets.card(page.text("learnt_here")):
         if not memories:
-            show_empty(page.text("nothing_learnt"))
+            widgets.show_empty(page.text("nothing_learnt"))
         for item in memories:
             ui.link(item.content[:300], page.user_link("/explorer/memory", key=item.memory_key))
 
@@ -187,7 +170,7 @@ def _draw_message(
             article.props("tabindex=-1")
             article.run_method("scrollIntoView", {"block": "center"})
             article.run_method("focus", {"preventScroll": True})
-        with row():
+        with widgets.row():
             name = message.speaker or page.term("role", message.role.value)
             ui.label(name).classes("mr-speaker")
             target = page.user_link("/explorer", around=message.message_id)
@@ -195,11 +178,11 @@ def _draw_message(
             session = page.user_link("/explorer", session=message.session_id)
             ui.link(message.session_id, session).classes("mr-small mr-dim")
             if score is not None:
-                dim_label(f"{score:.2f}")
+                widgets.dim_label(f"{score:.2f}")
             if message.content_type != "text":
-                dim_label(message.content_type)
+                widgets.dim_label(message.content_type)
             _draw_deletion(page, message)
-        highlighted_text(_excerpt(message.content, words or []))
+        widgets.highlighted_text(_excerpt(message.content, words or []))
 
 
 def _draw_deletion(page: Page, message: Message) -> None:
@@ -214,14 +197,14 @@ def _draw_deletion(page: Page, message: Message) -> None:
 
     async def ask() -> None:
         question = page.text("ask_delete_message", text=message.content[:200])
-        await confirm(page, question, page.text("purge"), delete, removes=True)
+        await widgets.confirm(page, question, page.text("purge"), delete, removes=True)
 
-    icon_button(page, "delete_message", "delete_forever", ask)
+    widgets.icon_button(page, "delete_message", "delete_forever", ask)
 
 
 def _excerpt(content: str, words: list[str]) -> str:
     if words:
-        marks = {"before": MARK_START, "after": MARK_END}
+        marks = {"before": widgets.MARK_START, "after": widgets.MARK_END}
         return "\n".join(snippets(content, words, length=240, limit=1, **marks))
     return truncate_text(content, MAX_CHARS)
 
@@ -231,17 +214,17 @@ async def show_sessions(page: Page) -> None:
     """Show a user's sessions, the one with the latest message first."""
     if not await draw_explorer_head(page):
         return
-    scope, zone = await page.scope(), await user_time_zone(page)
+    scope, zone = await page.scope(), await widgets.user_time_zone(page)
     stored = await page.library.store.session_list(scope).page(
         ROWS_PER_PAGE, page.query.get("cursor")
     )
-    with card():
+    with widgets.card():
         if not stored.items:
-            show_empty(page.text("no_sessions"))
+            widgets.show_empty(page.text("no_sessions"))
         with ui.element("div").classes("mr-list"):
             for item in stored.items:
                 _draw_session(page, item, zone)
-        draw_pager(page, stored.next_cursor)
+        widgets.draw_pager(page, stored.next_cursor)
 
 
 def _draw_session(page: Page, item: StoredSession, zone: tzinfo) -> None:
@@ -250,9 +233,9 @@ def _draw_session(page: Page, item: StoredSession, zone: tzinfo) -> None:
         ui.link(title, page.user_link("/explorer/session", id=item.session_id))
         if not item.status:
             ui.label(page.text("ended")).classes("mr-badge")
-        dim_label(page.text("messages_count", count=f"{item.messages:,}"))
-        dim_label(format_minute(item.last_time, zone))
-        dim_label(f"{item.session_id} · {page.text('of_agent', agent=item.agent_id)}")
+        widgets.dim_label(page.text("messages_count", count=f"{item.messages:,}"))
+        widgets.dim_label(format_minute(item.last_time, zone))
+        widgets.dim_label(f"{item.session_id} · {page.text('of_agent', agent=item.agent_id)}")
 
 
 @register_page("/explorer/session", "session")
@@ -264,21 +247,21 @@ async def show_session(page: Page) -> None:
         scope.user_id, str(scope.session_id), agent_id=scope.agent_id
     )
     ui.link(page.text("sessions"), page.user_link("/explorer/sessions"))
-    show_title(item["session_name"] or item["session_id"])
-    with row():
+    widgets.show_title(item["session_name"] or item["session_id"])
+    with widgets.row():
         target = page.user_link("/explorer", session=item["session_id"])
-        button_link(page.text("its_messages"), target, "forum")
-        created = format_minute(item["create_time"], await user_time_zone(page))
+        widgets.button_link(page.text("its_messages"), target, "forum")
+        created = format_minute(item["create_time"], await widgets.user_time_zone(page))
         agent = page.text("of_agent", agent=item["agent_id"])
-        dim_label(f"{agent} · {page.text('stored_at', time=created)}")
+        widgets.dim_label(f"{agent} · {page.text('stored_at', time=created)}")
     summaries = await store.session_state(replace(scope, agent_id=item["agent_id"])).summaries()
     if not summaries:
-        with card(page.text("summaries")):
-            show_empty(page.text("no_summaries"))
+        with widgets.card(page.text("summaries")):
+            widgets.show_empty(page.text("no_summaries"))
     for level, name in reversed(list(enumerate(_SUMMARY_LEVELS))):
         layer = [summary for summary in summaries if summary.level == level]
         if layer:
-            with card(page.text(f"level_{name}")):
+            with widgets.card(page.text(f"level_{name}")):
                 for summary in layer:
                     _draw_summary(page, summary)
 
@@ -288,4 +271,4 @@ def _draw_summary(page: Page, summary: StoredSummary) -> None:
         ui.label(summary.text).classes("mr-text")
         positions = {"first": summary.first_sequence_no, "last": summary.last_sequence_no}
         made_by = page.term("made_by", summary.made_by)
-        dim_label(page.text("summary_of", **positions, by=made_by))
+        widgets.dim_label(page.text("summary_of", **positions, by=made_by))

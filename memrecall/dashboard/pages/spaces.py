@@ -17,13 +17,13 @@ from memrecall.server.auth import KEY_ACTOR
 async def show_spaces(page: Page) -> None:
     """Show the spaces of the user and of the key; an operator sees all."""
     widgets.show_title(page.text("spaces"))
-    sees_all = await page.sees_all_spaces()
-    if not sees_all:
+    store = page.library.store.spaces
+    if await page.sees_all_spaces():
+        lists = [await store.list_all()]
+    else:
         await widgets.select_user(page)
-    store, members = page.library.store.spaces, await page.member_scopes()
-    lists = [await store.list_of(scope.member or scope.user_id) for scope in members]
-    own = {space.space_id: space for each in reversed(lists) for space in each}
-    spaces = await store.list_all() if sees_all else list(own.values())
+        lists = [await store.list_of(m.member or m.user_id) for m in await page.member_scopes()]
+    spaces = {space.space_id: space for each in reversed(lists) for space in each}.values()
     with widgets.card():
         widgets.dim_label(page.text("spaces_hint" if spaces else "no_spaces"))
         for space in spaces:
@@ -75,10 +75,8 @@ def _draw_actions(page: Page, member: dict[str, Any]) -> None:
         await page.library.store.spaces.remove_member(scope, member["member"])
         ui.navigate.reload()
 
-    async def ask() -> None:
-        question, action = (page.text(name, **member) for name in ("ask_remove", "remove"))
-        await widgets.confirm(page, question, action, remove, removes=True)
-
+    question, action = (page.text(name, **member) for name in ("ask_remove", "remove"))
+    ask = partial(widgets.confirm, page, question, action, remove, removes=True)
     edit = partial(_edit_member, page, member)
     widgets.icon_button(page, "edit_member", "edit", edit, **member)
     widgets.icon_button(page, "remove", "person_remove", ask, **member)

@@ -7,22 +7,11 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 from nicegui import ui
 
+from memrecall.dashboard import widgets
 from memrecall.dashboard.auth import SEE_OTHER
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, WORDS, Page
 from memrecall.dashboard.repair import go_with_notice
-from memrecall.dashboard.widgets import (
-    button_link,
-    card,
-    confirm,
-    dim_label,
-    draw_button,
-    open_dialog,
-    row,
-    show_empty,
-    show_fact,
-    user_time_zone,
-)
 from memrecall.errors import MemrecallError
 from memrecall.scope import Permission
 from memrecall.server.auth import KEY_ACTOR
@@ -45,22 +34,22 @@ async def show_changes(page: Page) -> None:
 
 async def draw_changes(page: Page) -> None:
     """Draw the audit log of the user or space of a page."""
-    scope, zone = await page.scope(), await user_time_zone(page)
+    scope, zone = await page.scope(), await widgets.user_time_zone(page)
     log = page.library.store.audit(scope)
     stored = await log.page(limit=ROWS_PER_PAGE, after=page.query.get("after"))
-    with card(page.text("changes")):
-        dim_label(page.text("changes_hint"))
+    with widgets.card(page.text("changes")):
+        widgets.dim_label(page.text("changes_hint"))
         if not stored.items:
-            show_empty(page.text("no_changes"))
+            widgets.show_empty(page.text("no_changes"))
         actors = await name_actors(page, {entry.actor for entry in stored.items})
         with ui.element("div").classes("mr-list"):
             for entry in stored.items:
                 with ui.element("div").classes("mr-item"):
                     _draw_entry(page, entry)
                     at = format_minute(entry.at, zone) if entry.at else ""
-                    dim_label(f"{at} · {actors[entry.actor]}")
+                    widgets.dim_label(f"{at} · {actors[entry.actor]}")
         if stored.next_after:
-            button_link(
+            widgets.button_link(
                 page.text("older"), page.link_here(after=stored.next_after), "chevron_right"
             )
 
@@ -87,7 +76,7 @@ def _draw_entry(page: Page, entry: AuditEntry) -> None:
     else:
         ui.label(key).classes("mr-grow")
     if entry.count > 1:
-        dim_label(page.text("rows_count", count=entry.count))
+        widgets.dim_label(page.text("rows_count", count=entry.count))
 
 
 @register_page("/explorer/user", "user_data")
@@ -98,20 +87,22 @@ async def show_user_data(page: Page) -> None:
     scope = await page.scope()
     if scope.agent_id is None:  # the counts include all agents
         counts = await page.library.store.count(scope.user_id)
-        with row():
+        with widgets.row():
             for name in _COUNTS:
-                show_fact(page.text(name), str(counts[name]))
+                widgets.show_fact(page.text(name), str(counts[name]))
         if waiting := await page.library.count_unembedded(scope.user_id):
-            dim_label(page.text("rows_wait", count=waiting))
-    with card(page.text("export_user")):
+            widgets.dim_label(page.text("rows_wait", count=waiting))
+    with widgets.card(page.text("export_user")):
         ui.label(page.text("export_hint")).classes("mr-text")
-        with row():
-            draw_button(page, "export_user", lambda: _ask_export(page), "download")
-    with card(page.text("erase_user")):
+        with widgets.row():
+            widgets.draw_button(page, "export_user", lambda: _ask_export(page), "download")
+    with widgets.card(page.text("erase_user")):
         ui.label(page.text("erase_hint")).classes("mr-text")
-        with row():
+        with widgets.row():
             look = "outline color=negative"
-            draw_button(page, "erase_user", lambda: _ask_erase(page), "delete_forever", look)
+            widgets.draw_button(
+                page, "erase_user", lambda: _ask_erase(page), "delete_forever", look
+            )
 
 
 async def _ask_export(page: Page) -> None:
@@ -121,7 +112,7 @@ async def _ask_export(page: Page) -> None:
         ui.navigate.to(page.user_link(EXPORT))
 
     question = page.text("ask_export_user", user=page.user)
-    await confirm(page, question, page.text("export_user"), export)
+    await widgets.confirm(page, question, page.text("export_user"), export)
 
 
 @ui.page(EXPORT)
@@ -139,7 +130,7 @@ async def download_export(request: Request) -> Response:
 
 async def _ask_erase(page: Page) -> None:
     question = page.text("ask_erase_user", user=page.user)
-    async with open_dialog(page, question, page.text("erase_user"), removes=True) as wait:
+    async with widgets.open_dialog(page, question, page.text("erase_user"), removes=True) as wait:
         name = ui.input(page.text("user")).props("outlined dense autocomplete=off")
         name.classes("full-width")
         is_confirmed = await wait()
