@@ -30,7 +30,7 @@ OPERATIONS = {
     "import_": "import_user",
     "erase": "erase_user",
     "erase_project": "erase_user",
-    "recall": "recall",
+    "recall": "recall_memories",
     "graph": "read_graph",
     "extract": "extract_relations",
     "merge_entities": "merge_entities",

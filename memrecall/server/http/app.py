@@ -305,19 +305,19 @@ def _matching_routes(path: str) -> Iterator[APIRoute]:
 
 @service_routes.get(
     "/healthz",
-    operation_id="health",
+    operation_id="read_health",
     response_model=None,
     response_class=JsonResponse,
     responses={200: {"model": Health, "description": "The service is healthy."}},
 )
-async def health() -> Response:
+async def read_health() -> Response:
     """Check that the service is running, and return its version."""
     return JsonResponse({"status": "ok", "version": __version__})
 
 
 @service_routes.get(
     "/readyz",
-    operation_id="readiness",
+    operation_id="read_readiness",
     response_model=None,
     response_class=JsonResponse,
     responses={
@@ -325,7 +325,7 @@ async def health() -> Response:
         503: {"model": ErrorBody, "description": "UNAVAILABLE: `details.checks` says what fails."},
     },
 )
-async def readiness(request: Request) -> Response:
+async def read_readiness(request: Request) -> Response:
     """Check that the database, the embedder and whatever else requests need respond.
 
     `read-only` and its `reason` say that reads are answered and writes fail.
@@ -348,8 +348,8 @@ async def readiness(request: Request) -> Response:
     )
 
 
-@service_routes.get("/metrics", **route_options("metrics", None, also=("text/plain",)))
-async def metrics(context: Context) -> Response:
+@service_routes.get("/metrics", **route_options("read_metrics", None, also=("text/plain",)))
+async def read_metrics(context: Context) -> Response:
     """Return metrics for Prometheus; requires an operator key."""
     context.principal.require_operator()
     await context.service.readiness.outcomes()

@@ -14,7 +14,6 @@ from memrecall.server.http.memory_models import (
     Changed,
     DeleteAllQuery,
     FoundMemories,
-    JobState,
     MemoryHistory,
     MemoryItem,
     MemoryListQuery,
@@ -24,6 +23,7 @@ from memrecall.server.http.memory_models import (
     MessageItem,
     OwnerQuery,
     RemovalQuery,
+    StartedJob,
     UnchangedSince,
     UpdatedMemory,
     UpdateRequest,
@@ -72,7 +72,7 @@ class PurgedMemory(BaseModel):
     messages: list[str]
 
 
-class Job(JobState):
+class Job(StartedJob):
     """Background work: an add, with its result when it is done, or the summaries of a session."""
 
     kind: Literal["add", "summaries"]

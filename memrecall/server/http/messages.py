@@ -117,8 +117,8 @@ async def delete_message(user_id: PathId, message_id: PathId, context: Context) 
     return JsonResponse(report)
 
 
-@router.post("/messages/lexical_search", **route_options("lexical_search", LexicalPage))
-async def lexical_search(body: LexicalSearchRequest, context: Context) -> Response:
+@router.post("/messages/lexical_search", **route_options("search_messages_by_words", LexicalPage))
+async def search_messages_by_words(body: LexicalSearchRequest, context: Context) -> Response:
     """Search by words, the most relevant first; ties are ordered by time (the later first), then
     by `message_id`. All pages show the messages as of the first page.
     """
@@ -145,8 +145,10 @@ async def lexical_search(body: LexicalSearchRequest, context: Context) -> Respon
     )
 
 
-@router.post("/messages/semantic_search", **route_options("semantic_search", NearMessages))
-async def semantic_search(body: SemanticSearchRequest, context: Context) -> Response:
+@router.post(
+    "/messages/semantic_search", **route_options("search_messages_by_meaning", NearMessages)
+)
+async def search_messages_by_meaning(body: SemanticSearchRequest, context: Context) -> Response:
     """Search by meaning: the messages with the highest cosine similarity; ties are ordered as in
     the lexical search.
     """
