@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from threading import Lock
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -45,11 +46,7 @@ from memrecall.server.http.openapi import (
     docs_page,
     route_options,
 )
-from memrecall.server.http.responses import (
-    MEDIA_TYPE,
-    JsonResponse,
-    problem_response,
-)
+from memrecall.server.http.responses import MEDIA_TYPE, JsonResponse, problem_response
 from memrecall.server.limits import RecallLimiter, RequestLimiter
 from memrecall.server.metrics import CounterBuffer, Metrics
 from memrecall.server.rpc.codec import answer, dispatcher, report_bug
@@ -74,6 +71,8 @@ _COUNTER_DAYS = 30
 _JOB_SECONDS = 20.0
 _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
+# The framework caches the document before it is complete, and two threads may ask for it.
+_DOCUMENT_LOCK = Lock()
 
 _LOADING = Problem("UNAVAILABLE", "not ready: loading", {"reason": "loading"}, headers=RETRY_AFTER)
 
@@ -238,9 +237,10 @@ class _Api(FastAPI):
         return stack.app
 
     def openapi(self) -> dict[str, Any]:
-        if not self.openapi_schema:
-            self.openapi_schema = complete_document(super().openapi(), self.description)
-        return self.openapi_schema
+        with _DOCUMENT_LOCK:
+            if not self.openapi_schema:
+                self.openapi_schema = complete_document(super().openapi(), self.description)
+            return self.openapi_schema
 
 
 @cache
@@ -360,13 +360,13 @@ async def read_metrics(context: Context) -> Response:
 @service_routes.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
     """Return the OpenAPI document."""
-    return JsonResponse(request.app.openapi())
+    return JsonResponse(await asyncio.to_thread(request.app.openapi))
 
 
 @service_routes.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Return the OpenAPI document as an HTML page."""
-    return docs_page(request.app.openapi())
+    return docs_page(await asyncio.to_thread(request.app.openapi))
 
 
 @service_routes.post("/rpc", include_in_schema=False)  # OpenAPI cannot describe its messages

@@ -30,12 +30,7 @@ from memrecall.server.http.message_models import (
     WriteRequest,
 )
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.responses import (
-    JsonResponse,
-    JsonRoute,
-    items_response,
-    page_response,
-)
+from memrecall.server.http.responses import JsonResponse, JsonRoute, items_response, page_response
 from memrecall.store import ScopedMessage, WriteStatus
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=JsonRoute)

@@ -33,7 +33,7 @@ _ERROR_DESCRIPTIONS = {
     507: "RESOURCE_EXHAUSTED: the database is full",
 }
 _ERROR_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
-_UNUSED_SCHEMAS = ("HTTPValidationError", "ValidationError")
+_UNUSED_SCHEMAS = ("ConversationMessage", "HTTPValidationError", "ValidationError")
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'",
     "X-Frame-Options": "DENY",

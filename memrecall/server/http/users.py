@@ -16,11 +16,7 @@ from memrecall.memory import AsyncMemory, Policy
 from memrecall.scope import Permission, Scope
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.http.context import Context, RequestContext
-from memrecall.server.http.memory_models import (
-    AgentRequest,
-    Flag,
-    SessionRequest,
-)
+from memrecall.server.http.memory_models import AgentRequest, Flag, SessionRequest
 from memrecall.server.http.message_models import Digits, PathId, RequestModel
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import (
