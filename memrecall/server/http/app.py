@@ -265,9 +265,9 @@ def _routes() -> FastAPI:
     return app
 
 
-def build_routes() -> None:
-    """Build what the framework would build when the first request of each route arrives."""
-    _routes().openapi()
+def describe_api() -> dict[str, Any]:
+    """Return the OpenAPI document, and build what the framework would build at first requests."""
+    return _routes().openapi()
 
 
 async def _handle_validation_error(_request: Request, error: Exception) -> Response:
