@@ -7,7 +7,6 @@ from the command line's own parser, the endpoints from the OpenAPI document of t
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer

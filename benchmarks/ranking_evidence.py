@@ -29,6 +29,7 @@ from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Rows
 from memrecall.search.ranking import features
 from memrecall.search.ranking.calibration import QuerySupport
+from memrecall.search.ranking.context import thread_scores
 from memrecall.search.ranking.ranker import matching_rows
 from memrecall.search.ranking.scores import (
     HYBRID,
@@ -160,10 +161,10 @@ def _make_example(
     lexical = features.lexical_scores(columns, query, alive)
     semantic = features.semantic_scores(columns, query)
     counted = features.counted_rows(columns, query.request, alive, visible)
-    scores = features.RowScores.of(columns, query, lexical, semantic, counted)
+    threads = thread_scores(columns, lexical.weights, lexical.spans, counted, query.version)
+    scores = features.RowScores(lexical, semantic, threads)
     matches = matching_rows(columns, query, scores)
     rows = _in_order_of_equals(columns, np.flatnonzero(visible.open & matches))
-    assert scores.threads is not None, "a hybrid search has threads"
     values = features.compute_features(columns, query, scores, counted, rows)
     alone = features.RowScores(lexical, semantic, None)
     words = combine(features.compute_features(columns, query, alone, counted, rows), KEYWORD)
@@ -176,7 +177,7 @@ def _make_example(
         keys=tuple(keys[at] for at in kept),
         right=right[kept],
         wanted=len(item.question.evidence),
-        support=features.query_support(query, scores, scores.threads, counted),
+        support=features.query_support(query, scores, threads, counted),
         source=item.source,
     )
 

@@ -47,6 +47,7 @@ _ALTERNATIVES = {
         " chat_recall_with_model chat_recalls chat_seconds log_contents reasoning"
     ),
     "Remove it: a search has only its own ranking": "reranker reranker_base_url",
+    "Remove it, and use a model that calls tools": "tool_calls",
     "Remove it: spans are no longer exported, use the log and /metrics": "telemetry",
 }
 _REMOVED = {name: hint for hint, names in _ALTERNATIVES.items() for name in names.split()}
@@ -66,7 +67,6 @@ class Settings:
     api_key: str = field(default="", repr=False)
     model_timeout: float = 60.0
     model_options: str = ""  # a JSON object: fields of every request, such as temperature
-    tool_calls: Literal["native", "json"] = "native"
     durability: Literal["full", "normal"] = "full"
     read_only: bool = False  # refuse writes and create no file
     privacy: str = "redact,tag"  # off, tag or redact: secrets, and personal data

@@ -1,4 +1,4 @@
-"""Test support for code that uses memrecall: a scripted model, a temporary library.
+"""Test support for code that uses memrecall: a scripted model.
 
     client = ScriptedClient([call("search_memory", query="tea"), say("You like tea.")])
 
@@ -8,13 +8,12 @@ Nothing here needs a network, a key or a model.
 import asyncio
 import json
 import re
-import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autogen_core import FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, RequestUsage
@@ -29,11 +28,6 @@ from memrecall.errors import (
 from memrecall.model.cassette import RecordingClient, ReplayClient
 from memrecall.model.client import BaseClient, Part, Request, check_token, run_cancellable
 
-if TYPE_CHECKING:
-    from memrecall.memory import Library
-    from memrecall.scope import Scope
-    from memrecall.types import NewMemory, NewMessage
-
 __all__ = [
     "CassetteRun",
     "Request",
@@ -43,7 +37,6 @@ __all__ = [
     "call_raw",
     "calls",
     "fail",
-    "open_library",
     "record_run",
     "repeat",
     "replay_run",
@@ -264,37 +257,3 @@ def replay_run(folder: Path | str) -> Iterator[CassetteRun]:
         raise
     for client in clients.values():
         client.assert_exhausted()
-
-
-@asynccontextmanager
-async def open_library(
-    *,
-    scope: "Scope | str" = "user",
-    messages: "Sequence[NewMessage | str]" = (),
-    memories: "Sequence[NewMemory | str]" = (),
-    **settings: Any,
-) -> AsyncIterator["Library"]:
-    """Open a library on a temporary SQLite file, with messages and memories of one user.
-
-    A plain text is a message by the user, or the content of a memory. `settings` are fields of
-    `Settings`; the default embedder is the fast `hash`.
-    """
-    from memrecall.memory import Library
-    from memrecall.scope import Scope
-    from memrecall.settings import Settings
-    from memrecall.types import NewMemory, NewMessage, Origin, Role
-
-    owner = Scope(scope) if isinstance(scope, str) else scope
-    new_messages = [
-        NewMessage(role=Role.USER, content=m) if isinstance(m, str) else m for m in messages
-    ]
-    new_memories = [NewMemory(content=m) if isinstance(m, str) else m for m in memories]
-    with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
-        values = {"db": str(Path(folder) / "memrecall.db"), "embedder": "hash", **settings}
-        async with await Library.open(Settings(**values)) as library:
-            if new_messages:
-                await library.add_messages(owner, new_messages)
-            if new_memories:
-                await library.add_memories(owner, new_memories, origin=Origin.USER, actor="test")
-            await library.vectors.settle()
-            yield library

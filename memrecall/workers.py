@@ -239,6 +239,7 @@ class WorkerProcesses:
         self, worker: _WorkerProcess, function: Callable[..., _Result], args: tuple[Any, ...]
     ) -> _Result:
         call = asyncio.wrap_future(self._threads.submit(worker.call, function, args))
+        call.add_done_callback(ignore_outcome)  # The caller may be gone when the process ends.
         seconds = min(self._seconds, seconds_left(self._seconds))
         try:
             done, _ = await asyncio.wait([call], timeout=seconds)
@@ -246,7 +247,6 @@ class WorkerProcesses:
             if not call.done():  # too late, or cancelled
                 worker.kill()
                 await asyncio.wait([call])
-                call.exception()  # Marks it as retrieved.
         if not done:
             raise WorkerFailed(f"{function.__name__} took longer than {seconds:.3g} s")
         outcome = call.result()
@@ -262,9 +262,9 @@ class WorkerProcesses:
         self._threads.shutdown(wait=False)
 
 
-# Characters up to which reading a text takes less time than moving it to a process, and from which
-# it may take a while.
-SMALL_TEXT, LARGE_TEXT = 2_000, 20_000
+# Characters up to which any text is read in a few milliseconds, which the event loop can spare, and
+# from which it may take a while.
+SMALL_TEXT, LARGE_TEXT = 500, 20_000
 
 
 async def in_thread(function: Callable[..., _Result], *args: Any) -> _Result:

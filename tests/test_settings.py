@@ -40,7 +40,7 @@ INVALID_SETTINGS = (
     ({"MEMRECALL_LOCK_TIMEOUT": "3"}, "X-Memrecall-Deadline"),
     ({"MEMRECALL_SNAPSHOTS": "perhaps"}, "snapshots"),
     ({"MEMRECALL_DURABILITY": "none"}, "durability 'none'"),
-    ({"MEMRECALL_TOOL_CALLS": "xml"}, "tool_calls 'xml' is not known. Use native or json"),
+    ({"MEMRECALL_DURABILITY": "some"}, "durability 'some' is not known. Use full or normal"),
     ({"MEMRECALL_MODEL_TIMEOUT": "0"}, "model_timeout = '0' (from environment) must be above"),
     ({"MEMRECALL_CONFIG": "/nowhere/config.toml"}, "/nowhere/config.toml"),
     ({"MEMRECALL_EMBEDER": "hash"}, "Did you mean MEMRECALL_EMBEDDER?"),

@@ -9,18 +9,9 @@ from autogen_core.models import CreateResult, LLMMessage, UserMessage
 from memrecall.errors import ScriptExhausted
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.testing import (
-    ScriptedClient,
-    call,
-    call_raw,
-    calls,
-    open_library,
-    say,
-    silence,
-    think,
-    wait,
-)
+from memrecall.testing import ScriptedClient, call, call_raw, calls, say, silence, think, wait
 
+from .libraries import open_library
 from .waiting import wait_until
 
 MESSAGES: list[LLMMessage] = [UserMessage(content="茶?", source="user")]

@@ -63,8 +63,6 @@ class RecallOptions:
     limits: Limits = field(default_factory=Limits)
     first_window: int = FIRST_WINDOW
     language: Language | None = None  # None: the language of the message
-    grow_window: bool = True  # False: the agent sees the first window only
-    expand_queries: bool = True  # add other forms of a query's words to each search
     tool_seconds: float = TOOL_SECONDS
     largest_prompt: int = LARGEST_PROMPT
     keep_traces_days: int = TRACE_DAYS  # 0: traces are not stored
@@ -170,12 +168,8 @@ class Recaller:
             now=as_of or self._clock(),
             as_of=as_of,
             time_zone=time_zone,
-            window=Window(
-                options.first_window,
-                max_iterations=options.limits.iterations if options.grow_window else 1,
-            ),
+            window=Window(options.first_window, max_iterations=options.limits.iterations),
             caches=self._caches,
-            expand_queries=options.expand_queries,
         )
 
 

@@ -27,7 +27,7 @@ from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
 from memrecall.text_length import single_line
 from memrecall.types import NAME_LENGTH
-from memrecall.workers import in_process
+from memrecall.workers import in_process, in_thread
 
 _log = logging.getLogger(__name__)
 
@@ -243,7 +243,8 @@ async def _store_trace(state: RecallState, result: RecallResult, keep_days: int)
     if not keep_days or is_unknown or reason is StopReason.STORAGE_FAILED:
         return
     try:
-        await state.library.store.traces(state.scope).add(_new_trace(state, result), keep_days)
+        trace = await in_thread(_new_trace, state, result)
+        await state.library.store.traces(state.scope).add(trace, keep_days)
     except MemrecallError as error:
         _log.warning("the trace %s was not stored: %s", result.trace.trace_id, error)
 

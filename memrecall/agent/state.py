@@ -115,7 +115,6 @@ class RecallState(ToolContext):
     as_of: datetime | None = None  # later messages and memories are not seen
     time_zone: str | None = None  # for this recall alone; None: the user's
     keyword_model: KeywordModel | None = None  # None: keywords come from rules
-    expand_queries: bool = True
     checks_keys: bool = True  # False outside of a recall, where no key has been seen
 
     shown: Sequence[ConversationMessage] = ()  # the messages of the window

@@ -1,4 +1,4 @@
-"""`chat`: talk to an assistant that recalls, alone or in a group."""
+"""`chat`: talk to an assistant that recalls."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,16 +21,9 @@ _WAKE_SECONDS = 0.5
 
 
 def chat_command(
-    shared: options.SharedOptions,
+    shared: options.UserOptions,
     message: Annotated[
         str | None, Argument(help="The user's message; default: read line by line.")
-    ] = None,
-    user: Annotated[str | None, Option(help="User id.", show_default=False)] = None,
-    group: Annotated[
-        Path | None, Option(help="Group chat: a JSON file with members and messages.")
-    ] = None,
-    speaker: Annotated[
-        str | None, Option("--as", help="Continue the group chat as this member, line by line.")
     ] = None,
     session: options.CurrentSession = None,
     agent: options.Agent = None,
@@ -43,24 +35,10 @@ def chat_command(
     Uses the configured model, or the offline rules if none is configured. Messages are stored,
     and what they state is remembered.
     """
-    if (user is None) == (group is None):
-        raise InvalidArgument(
-            "exactly one of --user and --group is required", hint="Give --user U, or --group FILE"
-        )
     _configure_logging(verbose)
-    if group is not None:
-        if message is not None or instructions:
-            raise InvalidArgument(
-                "--group takes its messages and instructions from the file",
-                hint="Drop the message and --instructions",
-            )
-        _run_group(group, speaker, session, agent, shared)
-        return
-    if speaker is not None:
-        raise InvalidArgument("--as requires --group", hint="Add --group FILE")
     if message is not None and not message.strip():
         raise InvalidArgument("the message is empty", hint="Pass some text")
-    scope = shared.of_user(user).scope(agent, session)
+    scope = shared.scope(agent, session)
     with _open_chat(shared) as (runner, library, chat_arguments):
         from memrecall.chat import SingleChat
 
@@ -87,98 +65,13 @@ def _try_turn(turn: Callable[[], None], json: bool) -> None:
             typer.echo(f"error: {error} [{error.code}]", err=True)
 
 
-def _run_group(
-    file: Path,
-    speaker: str | None,
-    session: str | None,
-    agent: str | None,
-    shared: options.SharedOptions,
-) -> None:
-    from memrecall.cli.conversation_files import GroupMessage, read_group
-
-    definition, json = read_group(file), shared.json
-    responders = definition.responders
-    with _open_chat(shared) as (runner, library, chat_arguments):
-        from memrecall.chat import GroupChat
-
-        scope = shared.of_user(definition.group_id).scope(agent, session)
-        group = GroupChat(library, scope, definition.members, **chat_arguments)
-        speakers = [message.speaker for message in definition.messages]
-        for member_id in responders:  # invalid members fail before anything is stored
-            group.members.get_ai(member_id)
-        for member_id in (*speakers, *([speaker] if speaker else [])):
-            group.members.get(member_id)
-        posted = [runner.run(_post(group, message, json)) for message in definition.messages]
-        turns = [] if speaker else _run_responders(runner, group, responders, json)
-        if json:
-            fields = {"group_id": definition.group_id, "posted": posted, "turns": turns}
-            output.print_json(fields)
-        if speaker is None:
-            return
-        others = [member_id for member_id in responders if member_id != speaker]
-        prompt = f"{output.sanitize(group.members.get(speaker).name)}: "
-        for line in input_lines(prompt):
-            message = GroupMessage(speaker=speaker, content=line)
-            _try_turn(partial(_reply_in_group, runner, group, message, others, json), json)
-
-
-def _reply_in_group(
-    runner: asyncio.Runner, group: Any, message: Any, responders: list[str], json: bool
-) -> None:
-    posted = runner.run(_post(group, message, quiet=True))
-    turns = _run_responders(runner, group, responders, json)
-    if json:
-        output.print_json({"posted": [posted], "turns": turns})
-
-
-def _run_responders(
-    runner: asyncio.Runner, group: Any, responders: list[str], quiet: bool
-) -> list[dict[str, Any]]:
-    """Run one turn of each member; members with nothing to answer are skipped."""
-    from memrecall.chat import NothingToAnswer
-
-    turns = []
-    for member_id in responders:
-        name = group.members.get(member_id).name
-        try:
-            turn = _collect_turn(runner, group.stream(member_id), quiet, name)
-        except NothingToAnswer:
-            turn = {"answer": None, "events": []}
-            if not quiet:
-                output.console().print(f"[dim]  {output.escape(name)} has nothing to answer[/dim]")
-        turns.append({"member_id": member_id, **turn})
-    return turns
-
-
-async def _post(group: Any, message: Any, quiet: bool) -> dict[str, Any]:
-    posted = await group.post(
-        message.speaker,
-        message.content,
-        mentions=message.mentions,
-        message_id=message.message_id,
-        ts=message.ts,
-    )
-    if not quiet:
-        name = output.escape(group.members.get(message.speaker).name)
-        output.console().print(f"[bold]{name}:[/bold] {output.escape(message.content)}")
-    return {"message_id": posted.message_id, "mentions": list(posted.mentions)}
-
-
 def _run_turn(runner: asyncio.Runner, events: AsyncGenerator[Any, None], json: bool) -> None:
-    turn = _collect_turn(runner, events, quiet=json)
-    if json:
-        output.print_json(turn)
-
-
-def _collect_turn(
-    runner: asyncio.Runner, events: AsyncGenerator[Any, None], quiet: bool, speaker: str = ""
-) -> dict[str, Any]:
-    """Run a turn, printing its events unless `quiet`; return its answer and events."""
+    """Run a turn; print its events as they happen, or its answer and events as JSON."""
     from memrecall.chat import Failed, TextRetracted
     from memrecall.cli.views.chat import ChatTurnView
 
     terminal = output.console()
-    view = ChatTurnView(terminal, output.usable_width(terminal.width), speaker)
+    view = ChatTurnView(terminal, output.usable_width(terminal.width))
 
     async def collect() -> dict[str, Any]:
         collected: list[dict[str, Any]] = []
@@ -189,17 +82,19 @@ def _collect_turn(
                 collected = _without_text(collected, event.text)
             else:
                 collected.append(event.as_dict())
-            if not quiet:
+            if not json:
                 view.show(event)
         *earlier, final = collected
         del final["type"]
         return {"answer": final, "events": earlier}
 
     try:
-        return runner.run(collect())
+        turn = runner.run(collect())
     except (KeyboardInterrupt, MemrecallError):
         view.end_line()
         raise
+    if json:
+        output.print_json(turn)
 
 
 def _without_text(events: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:

@@ -1,25 +1,16 @@
-"""Conversations read from files: messages for `recall`, a group for `chat --group`."""
+"""Conversations read from files: the messages for `recall`."""
 
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-
-from memrecall.chat import Member
-from memrecall.cli.options import read_json_file
-from memrecall.errors import InvalidArgument, describe_validation_error
+from memrecall.errors import InvalidArgument
 from memrecall.json_objects import parse_json_line
 from memrecall.messages import parse_message
-from memrecall.types import Content, Id, Moment
 
 _MESSAGE_HINT = 'Write messages like {"role": "user", "content": "…"}, one per line or as a list'
-_GROUP_HINT = (
-    'Write {"group_id": "…", "members": [{"member_id": "…", "name": "…"}], '
-    '"messages": [{"speaker": "…", "content": "…"}]}'
-)
 
 
 def read_conversation_file(file: str) -> list[Any]:
@@ -73,43 +64,3 @@ def _read_message(item: Any, place: str) -> tuple[Any, ...]:
     except InvalidArgument as error:
         raise InvalidArgument(f"{place}: {error.message}", hint=error.hint) from None
     return (message,) if message.text.strip() else ()
-
-
-class GroupMessage(BaseModel):
-    """A message of a group member."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    speaker: Id
-    content: Annotated[Content, StringConstraints(pattern=r"\S")]
-    message_id: Id | None = None
-    ts: Moment | None = None
-    mentions: list[Id] | None = None
-
-
-class GroupFile(BaseModel):
-    """A group with its members, messages, and the members who answer (default: every `ai`)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    group_id: Id
-    members: list[Member] = Field(min_length=1)
-    messages: list[GroupMessage] = []
-    answers: list[Id] | None = None
-
-    @property
-    def responders(self) -> list[str]:
-        """The ids of the members who take a turn, in order."""
-        if self.answers is not None:
-            return self.answers
-        return [member.member_id for member in self.members if member.ai]
-
-
-def read_group(file: Path) -> GroupFile:
-    """Read a group from a JSON file; errors name the field."""
-    value = read_json_file(file, _GROUP_HINT)
-    try:
-        return GroupFile.model_validate(value)
-    except ValidationError as error:
-        problem = describe_validation_error(error)
-        raise InvalidArgument(f"{file}: {problem}", hint=_GROUP_HINT) from None

@@ -1,7 +1,6 @@
 """`eval`: ask labelled questions, measure, compare and check."""
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,12 +16,8 @@ from memrecall.text_length import single_line
 EXIT_REGRESSION = 1
 _MODES = ("search", "recall")
 _MAX_QUERY_LENGTH = 60
-_PLAN_OPTIONS = ("mode", "depth", "max_questions", "without", "retrieval")
+_PLAN_OPTIONS = ("mode", "depth", "max_questions", "retrieval")
 _LISTED_METRICS = ("recall@10", "f1")
-_SLICE_COLUMNS = {
-    "search": ("recall@10", "hit@10", "mrr", "abstention_accuracy", "auroc"),
-    "recall": ("f1", "recall@10", "hit@10", "mrr", "abstention_accuracy", "auroc"),
-}
 
 RunName = Annotated[str, Argument(help="A run: its folder, or its name in the runs folder.")]
 
@@ -43,22 +38,18 @@ class RunOptions:
     max_questions: Annotated[int | None, Option(min=1, help="Ask only the first N questions.")] = (
         None
     )
-    record: Annotated[Path | None, Option(help="Record cassettes into this folder.")] = None
-    replay: Annotated[Path | None, Option(help="Replay cassettes of this folder, no model.")] = None
+    record: Annotated[
+        Path | None, Option(file_okay=False, help="Record the model's calls into this folder.")
+    ] = None
+    replay: Annotated[
+        Path | None,
+        Option(exists=True, file_okay=False, help="Replay this folder instead of a model."),
+    ] = None
     retrieval: Annotated[str, Option(help="With --mode search: keyword, semantic or hybrid.")] = (
         "hybrid"
     )
-    grow_window: Annotated[bool, Option(help="Let the recall agent request a larger window.")] = (
-        True
-    )
-    expand_queries: Annotated[bool, Option(help="Let the recall agent expand its queries.")] = True
     db: Annotated[str | None, Option(help="An empty database; default: a temporary file.")] = None
     json: options.Json = False
-
-    @property
-    def without(self) -> tuple[str, ...]:
-        """The disabled parts of a recall."""
-        return tuple(name for name in ("grow_window", "expand_queries") if not getattr(self, name))
 
     def check(self) -> None:
         """Reject contradictory options before any file is read."""
@@ -66,21 +57,17 @@ class RunOptions:
 
         if self.mode not in _MODES:
             raise InvalidArgument(f"unknown mode {self.mode!r}", hint=f"Use {' or '.join(_MODES)}")
-        if self.record and self.replay:
-            raise InvalidArgument("--record and --replay are mutually exclusive", hint="Drop one")
         if self.retrieval not in RETRIEVALS:
             raise InvalidArgument(
                 f"unknown retrieval {self.retrieval!r}", hint=f"Use {', '.join(RETRIEVALS)}"
             )
-        if self.mode == "search":
-            flags = [f"--no-{name.replace('_', '-')}" for name in self.without]
-            flags += ["--record"] if self.record else []
-            flags += ["--replay"] if self.replay else []
-            if flags:
-                raise InvalidArgument(
-                    f"{', '.join(flags)}: only for --mode recall", hint="Use --mode recall"
-                )
-        elif self.retrieval != "hybrid":
+        if self.record and self.replay:
+            raise InvalidArgument("--record and --replay are mutually exclusive", hint="Drop one")
+        if self.mode == "search" and (self.record or self.replay):
+            raise InvalidArgument(
+                "--record and --replay require --mode recall", hint="Use --mode recall"
+            )
+        if self.mode == "recall" and self.retrieval != "hybrid":
             raise InvalidArgument(
                 "--retrieval requires --mode search", hint="Drop --retrieval, or use --mode search"
             )
@@ -105,9 +92,9 @@ def run_evaluation(chosen: RunOptions) -> None:
 async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
     """Start or continue a run; return its folder, its state and how many questions it asked."""
     from memrecall.evaluation.corpus import check_labels, read_corpus
-    from memrecall.evaluation.evaluators import CassetteFolder
+    from memrecall.evaluation.evaluator import CassetteFolder
     from memrecall.evaluation.questions import read_questions
-    from memrecall.evaluation.runner import begin_run, build_evaluator, build_plan
+    from memrecall.evaluation.runner import begin_run, build_plan
     from memrecall.evaluation.runs import RunFolder
     from memrecall.importers.jsonl import read_entry
     from memrecall.memory import Library, client_of
@@ -131,12 +118,16 @@ async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
         remaining = runner.remaining()
         if remaining:
             client = client_of(settings) if has_model else None
+            if client is None and chosen.record:
+                raise InvalidArgument(
+                    "--record needs a model: the offline rules make no model calls",
+                    hint="Set MEMRECALL_MODEL, or drop --record",
+                )
             async with AsyncExitStack() as stack:
                 library = await stack.enter_async_context(await Library.open(settings))
                 if client is not None:
                     stack.push_async_callback(client.close)
-                evaluator = build_evaluator(library, runner, client, cassettes)
-                await runner.run(library, evaluator, progress=True)
+                await runner.run(library, client, cassettes, progress=True)
     return folder.path, runner.state, remaining
 
 
@@ -169,34 +160,12 @@ def _print_summary(folder: Path, state: Any) -> None:
             )
     p50, p95 = (1000 * state.metrics["latency"][name] for name in ("p50", "p95"))
     terminal.print(f"{'latency':<20} p50 {p50:.0f} ms, p95 {p95:.0f} ms")
-    for line in slice_lines(state.metrics, state.plan.mode):
-        terminal.print(output.escape(line))
     if counts["evidence_hidden_by_as_of"]:
         hidden = output.count_noun(counts["evidence_hidden_by_as_of"], "question")
         terminal.print(f"[yellow]{hidden} with evidence later than their as_of[/yellow]")
     if counts["fallbacks"]:
         fallbacks = output.count_noun(counts["fallbacks"], "question")
         terminal.print(f"[yellow]{fallbacks} answered by rules, because the model failed[/yellow]")
-
-
-def slice_lines(metrics: Mapping[str, Any], mode: str) -> list[str]:
-    """Return the main metrics of every slice of a run as a text table."""
-    groups = [
-        (f"{name.replace('_', ' ')}: {label}", group)
-        for name, labels in metrics["slices"].items()
-        for label, group in labels.items()
-    ]
-    defined = {name for _, group in groups for name in group["metrics"]}
-    columns = [name for name in _SLICE_COLUMNS[mode] if name in defined]
-    heads = [f"{name:>5}" for name in columns]
-    # The label comes last, because it may be of any length.
-    lines = ["  ".join(["questions", *heads, "slice"])]
-    for label, group in groups:
-        values = [group["metrics"].get(name, {}).get("value") for name in columns]
-        cells = ["–" if value is None else format(value, ".3f") for value in values]
-        padded = [f"{cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True)]
-        lines.append("  ".join([f"{group['questions']:>9,}", *padded, label]))
-    return lines if groups else []
 
 
 @evaluation_commands.command("compare")
@@ -208,32 +177,19 @@ def compare_command(
     json: options.Json = False,
 ) -> None:
     """Show what changed between two runs over the same questions."""
-    from memrecall.evaluation.compare import (
-        OVERALL,
-        compare,
-        compare_handoffs,
-        worst_question_changes,
-    )
+    from memrecall.evaluation.compare import OVERALL, compare, worst_question_changes
     from memrecall.evaluation.metrics import MAIN_METRICS
 
     before, after = _read_run(first), _read_run(second)
     changes = compare(before, after)
     losses = worst_question_changes(before, after, metric, worst)
-    modes = (before.state.plan.mode, after.state.plan.mode)
-    handoffs = compare_handoffs(before, after) if modes == ("search", "recall") else None
     if json:
-        fields = {
-            "changes": [_change_fields(change) for change in changes],
-            "worst": [asdict(loss) for loss in losses],
-        }
-        output.print_json(fields | ({"handed_off": asdict(handoffs)} if handoffs else {}))
+        rows = [_change_fields(change) for change in changes]
+        output.print_json({"changes": rows, "worst": [asdict(loss) for loss in losses]})
         return
     by_category = {metric, *(name for names in MAIN_METRICS.values() for name in names)}
     _print_changes([c for c in changes if c.category == OVERALL or c.metric in by_category])
     terminal = output.console()
-    if handoffs is not None:
-        questions = output.count_noun(handoffs.questions, "answerable question")
-        terminal.print(f"\n{questions}: " + "\n".join(handoffs.lines()))
     if losses:
         terminal.print(f"\nlargest losses of {metric}")
     for loss in losses:
@@ -307,7 +263,7 @@ def write_baseline(
     json: options.Json = False,
 ) -> None:
     """Write a run's main scores, question by question, for `eval check`."""
-    from memrecall.evaluation.baseline import render_baseline
+    from memrecall.evaluation.compare import render_baseline
 
     text = render_baseline(_read_run(run))
     output.write_file(out, text)
@@ -322,7 +278,7 @@ def check_run(
     json: options.Json = False,
 ) -> None:
     """Compare a run with a baseline. Exit code 1: a main score is significantly lower."""
-    from memrecall.evaluation.baseline import compare_with_baseline, is_regression
+    from memrecall.evaluation.compare import compare_with_baseline, is_regression
 
     changes = compare_with_baseline(_read_run(run), baseline)
     regressions = [change for change in changes if is_regression(change)]

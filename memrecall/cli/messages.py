@@ -59,8 +59,8 @@ def import_messages(
 
     With --client, reads the transcripts that coding assistants keep on this machine instead. Else
     reads exports of ChatGPT, Claude, Gemini, WhatsApp, WeChat, Telegram, Slack, Discord, iMessage,
-    mail (mbox), mem0 and LangChain, messages of OpenAI's form, CSV, and memrecall's own JSON lines
-    and exports. Importing a file again adds only what is new.
+    mail (mbox) and mem0, messages of OpenAI's form, CSV, and memrecall's own JSON lines and
+    exports. Importing a file again adds only what is new.
 
     Exit code 0: all lines were stored; 1: partly, because some lines were invalid or it stopped
     half way; 2: nothing was imported.

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import json as json_module
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import wraps
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
@@ -305,16 +303,6 @@ def read_object(option: str, text: str) -> dict[str, Any]:
             f"{option} {text!r} is not a JSON object", hint="""Write it like '{"a": 1}'"""
         )
     return value
-
-
-def read_json_file(file: Path, hint: str) -> Any:
-    """Read a JSON file; raise `InvalidArgument` if that is impossible."""
-    try:
-        return json_module.loads(file.read_bytes())
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {file}: {error.strerror or error}") from None
-    except (ValueError, RecursionError):
-        raise InvalidArgument(f"{file} is not JSON", hint=hint) from None
 
 
 def read_import_options(

@@ -15,7 +15,6 @@ from memrecall.errors import InvalidArgument, NotFound
 
 EXIT_NOT_SEARCHED = 1
 _QUERY_WIDTH = 34  # columns, so that a line of `trace list` has 79
-_TRACE_FILE_HINT = "Give the output of `memrecall recall --json`"
 
 Brief = Annotated[bool, Option("--brief", help="One line per tool call.")]
 
@@ -209,33 +208,23 @@ def _observe(*, quiet: bool, brief: bool) -> Iterator[Callable[[Any], None] | No
 
 @trace_commands.command("show")
 def show_trace(
-    shared: options.ReadingOptions,
+    shared: options.UserReadingOptions,
     trace_id: Annotated[str | None, Argument(help="Trace id.")] = None,
-    user: Annotated[str | None, Option(envvar="MEMRECALL_USER", help="User of the recall.")] = None,
     last: Annotated[bool, Option("--last", help="Show the user's latest recall.")] = False,
-    file: Annotated[Path | None, Option(help="Output of `memrecall recall --json`.")] = None,
     agent: options.Agent = None,
     brief: Brief = False,
 ) -> None:
     """Show a stored recall as it was shown when it ran."""
-    if sum((trace_id is not None, last, file is not None)) != 1:
-        raise InvalidArgument(
-            "exactly one of TRACE_ID, --last and --file is required", hint="Choose one"
-        )
-    if file is not None:
-        body, place = options.read_json_file(file, _TRACE_FILE_HINT), str(file)
-    elif user is None:
-        raise InvalidArgument("a stored trace requires --user", hint="Add --user U")
-    else:
-        scope = shared.of_user(user).scope(agent)
-        trace = shared.of_user(user).with_library(
-            lambda library: _get_trace(library, scope, trace_id)
-        )
-        body, place = trace.body, f"trace {trace.trace_id}"
+    from memrecall.agent import RecallResult
+
+    if (trace_id is not None) == last:
+        raise InvalidArgument("exactly one of TRACE_ID and --last is required", hint="Choose one")
+    scope = shared.scope(agent)
+    trace = shared.with_library(lambda library: _get_trace(library, scope, trace_id))
     if shared.json:
-        output.print_json(body)
+        output.print_json(trace.body)
         return
-    result, view = _read_result(body, place), _recall_view(brief=brief)
+    result, view = RecallResult.from_dict(trace.body), _recall_view(brief=brief)
     for event in result.trace.events:
         _print_lines(view.render_event(event))
     _print_lines(view.render_result(result))
@@ -251,22 +240,6 @@ async def _get_trace(library: Any, scope: Any, trace_id: str | None) -> Any:
             )
         trace_id = page.items[0].trace_id
     return await repository.get(trace_id)
-
-
-def _read_result(body: Any, place: str) -> Any:
-    """Parse a stored result; the error names the first invalid field."""
-    from pydantic import ValidationError
-
-    from memrecall.agent import RecallResult
-    from memrecall.errors import describe_validation_error
-
-    try:
-        return RecallResult.from_dict(body)
-    except ValidationError as error:
-        problem = describe_validation_error(error)
-    except (KeyError, TypeError, ValueError) as error:
-        problem = f"its trace is missing or incomplete ({error})"
-    raise InvalidArgument(f"{place} is not a recall result: {problem}", hint=_TRACE_FILE_HINT)
 
 
 @trace_commands.command("list")

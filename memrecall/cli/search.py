@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from memrecall.cli import options, output
-from memrecall.errors import InvalidArgument
 
 _PAGE_FIELDS = ("total_found", "results", "message", "withheld", "unembedded", "next_cursor")
 _WEAK_SCORE = 0.5  # a hint for the reader, never a filter
@@ -124,20 +123,15 @@ def graph_command(
     entity: Annotated[
         str | None, Argument(help="Entity whose relations to show; default: all entities.")
     ] = None,
-    to: Annotated[str | None, Option(help="Show the shortest paths to this entity.")] = None,
-    depth: Annotated[int | None, Option(min=1, max=6, help="Number of steps, at most 6.")] = None,
+    depth: Annotated[int, Option(min=1, max=6, help="Number of steps, at most 6.")] = 1,
     as_of: options.AsOfOption = None,
     limit: Annotated[int, Option(min=1, max=1000, help="Number of rows, at most 1000.")] = 100,
     cursor: options.CursorOption = None,
     agent: options.Agent = None,
 ) -> None:
-    """Show a user's knowledge graph: entities, relations, paths."""
-    if to is not None and entity is None:
-        raise InvalidArgument("--to requires an entity to start from", hint="Name it before --to")
+    """Show a user's knowledge graph: entities and relations."""
     result = shared.with_memory(
-        lambda memory: memory.graph(
-            entity, to=to, depth=depth, as_of=as_of, limit=limit, cursor=cursor
-        ),
+        lambda memory: memory.graph(entity, depth=depth, as_of=as_of, limit=limit, cursor=cursor),
         agent,
         sensitive=False,
     )
@@ -151,8 +145,6 @@ def _graph_lines(result: dict[str, Any]) -> Iterator[str]:
         yield f"{output.escape(item['name'] + names)} [dim]{item['type']}[/dim]"
     for relation in result.get("relations", ()):
         yield _relation(relation)
-    for path in result.get("paths", ()):
-        yield ", ".join(map(_relation, path))
 
 
 def _relation(item: dict[str, Any]) -> str:

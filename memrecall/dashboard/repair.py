@@ -1,6 +1,5 @@
-"""Changes of memories from pages: dialogs for one memory, and a selection of several."""
+"""Changes from pages: the dialogs for one memory, and the notice after a change."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,25 +10,16 @@ from memrecall.dashboard.page import Page
 from memrecall.dashboard.widgets import (
     TermField,
     confirm,
-    describe_error,
-    dim_label,
     draw_button,
     open_dialog,
     row,
 )
-from memrecall.errors import Conflict, NotFound
-from memrecall.search import SearchRequest
-from memrecall.store import MemoryQuery, read_filter
-from memrecall.types import MemoryRecord, format_time, parse_time
+from memrecall.errors import NotFound
+from memrecall.types import MemoryRecord
 
-MAX_SIMILAR = 8
 _QUOTED = 200  # characters of a memory in a question
-_SEARCHED = 400
-_REMOVALS = ("delete", "purge", "delete_selected")
-_NOTICES = (
-    *("restored", "purged", "message_erased", "message_gone"),
-    *("correction_undone", "user_erased"),
-)
+_REMOVALS = ("delete", "purge")
+_NOTICES = ("purged", "message_erased", "message_gone", "user_erased")
 
 
 def go_with_notice(address: str, name: str, count: int = 0) -> None:
@@ -40,18 +30,12 @@ def go_with_notice(address: str, name: str, count: int = 0) -> None:
 
 def take_notice(page: Page) -> Page:
     """Show the result of the last change, and return the page without it in its address."""
-    name, page = take_value(page, "done")
-    count, page = take_value(page, "count")
+    name, count = page.query.get("done"), page.query.get("count")
     if name in _NOTICES and count and count.isdecimal():
         with row().props("role=status"):
             ui.label(page.text(f"done_{name}", count=count)).classes("mr-good")
-    return page
-
-
-def take_value(page: Page, name: str) -> tuple[str | None, Page]:
-    """Return a value of the address, and the page without it in its address."""
-    query = {key: value for key, value in page.query.items() if key != name}
-    return page.query.get(name), replace(page, query=query)
+    query = {key: value for key, value in page.query.items() if key not in ("done", "count")}
+    return replace(page, query=query)
 
 
 class MemoryActions:
@@ -74,8 +58,6 @@ class MemoryActions:
                     self._draw_button("expire", "event_busy", self._expire)
                 else:
                     self._draw_question("keep", "event_available", self._keep)
-                if item.superseded_by is None:
-                    self._draw_button("merge", "merge", self._merge)
                 self._draw_question("delete", "delete", self._delete, option=option)
             self._draw_question("purge", "delete_forever", self._purge, option=option)
             is_deleted = item.deleted_at is not None
@@ -165,157 +147,6 @@ class MemoryActions:
         memory = await self._page.writable_memory()
         await memory.undo(self._item.memory_key, unchanged_since=self._item.updated_at)
         ui.navigate.reload()
-
-    async def _merge(self) -> None:
-        scope = await self._page.scope()
-        request = SearchRequest(self._item.content[:_SEARCHED], kind="memory", limit=MAX_SIMILAR)
-        hits = (await self._page.library.search(scope, request)).results
-        keys = [hit.key for hit in hits if hit.key != self._item.memory_key]
-        records = await self._page.library.store.memories(scope).get_many(keys)
-        await _merge_memories(self._page, self._item, records, are_chosen=False)
-
-
-async def _merge_memories(
-    page: Page, first: MemoryRecord, others: Sequence[MemoryRecord], *, are_chosen: bool
-) -> None:
-    """Ask for the text of the merged memory and which others it replaces, and merge them."""
-    async with open_dialog(page, page.text("ask_merge"), page.text("merge")) as wait:
-        text = _text_area(page.text("memory_text"), first.content)
-        boxes = {m.memory_key: ui.checkbox(m.content[:_QUOTED], value=are_chosen) for m in others}
-        if not boxes:
-            dim_label(page.text("no_similar"))
-        is_confirmed = await wait()
-    chosen = [key for key, box in boxes.items() if box.value]
-    if is_confirmed and not chosen:
-        ui.notify(page.text("choose_others"), type="warning")
-    elif is_confirmed:
-        memory = await page.writable_memory()
-        merged = await memory.merge(first.memory_key, chosen, text.value or "")
-        ui.navigate.to(page.user_link("/explorer/memory", key=merged["id"]))
-
-
-class MemorySelection:
-    """The checkboxes of a list of memories, and the buttons that change the checked ones."""
-
-    def __init__(self, page: Page, *, of_deleted: bool) -> None:
-        self._page = page
-        self._of_deleted = of_deleted
-        self._boxes: dict[str, tuple[MemoryRecord, ui.checkbox]] = {}
-
-    def draw_checkbox(self, item: MemoryRecord) -> None:
-        """Draw the checkbox of a memory."""
-        box = ui.checkbox().props("dense")
-        box.props["aria-label"] = self._page.text("select_memory", text=item.content[:80])
-        self._boxes[item.memory_key] = (item, box)
-
-    def draw_buttons(self) -> None:
-        """Draw the buttons; for deleted memories, the one that restores them."""
-        page = self._page
-        with row():
-            ui.checkbox(page.text("select_all"), on_change=self._select_all).props("dense")
-            if self._of_deleted:
-                draw_button(page, "restore_selected", self._restore, "undo")
-                return
-            look = "outline color=negative"
-            draw_button(page, "delete_selected", self._delete, "delete", look)
-            draw_button(page, "merge_selected", self._merge, "merge")
-
-    def _select_all(self, change: Any) -> None:
-        for _, box in self._boxes.values():
-            box.value = change.value
-
-    def _records(self) -> list[MemoryRecord]:
-        return [item for item, box in self._boxes.values() if box.value]
-
-    async def _delete(self) -> None:
-        records, page = self._records(), self._page
-
-        async def delete(_: bool) -> None:
-            keys = [record.memory_key for record in records]
-            await (await page.writable_memory()).delete_all(filters={"id": keys})
-            stored = await page.library.store.memories(await page.scope()).get_states(keys)
-            at = max(filter(None, (record.deleted_at for record in stored)), default=None)
-            ui.navigate.to(page.link_here(cursor=None, deleted=at and format_time(at)))
-
-        await self._ask("delete_selected", records, delete)
-
-    async def _restore(self) -> None:
-        records = self._records()
-
-        async def restore(_: bool) -> None:
-            await restore_memories(self._page, [record.memory_key for record in records])
-
-        await self._ask("restore_selected", records, restore)
-
-    async def _ask(self, name: str, records: Sequence[MemoryRecord], action: Any) -> None:
-        page = self._page
-        if not records:
-            ui.notify(page.text("choose_memories"), type="warning")
-            return
-        question = page.text(f"ask_{name}", count=len(records))
-        await confirm(page, question, page.text(name), action, removes=name in _REMOVALS)
-
-    async def _merge(self) -> None:
-        records = self._records()
-        if len(records) < 2:
-            ui.notify(self._page.text("choose_others"), type="warning")
-        else:
-            await _merge_memories(self._page, records[0], records[1:], are_chosen=True)
-
-
-async def draw_last_deletion(page: Page) -> Page:
-    """Offer to undo the deletion in the address; return the page without it in its address."""
-    moment, plain = take_value(page, "deleted")
-    if moment is None:
-        return plain
-    # All memories of one deletion have its time; a later change would have set another one.
-    same_time = MemoryQuery(
-        read_filter({"updated_at": parse_time(moment, "deleted")}), deleted=True
-    )
-    keys = await page.library.store.memories(await page.scope()).keys(same_time)
-
-    async def undo() -> None:
-        await restore_memories(plain, keys)
-
-    text = page.text("done_deleted", count=len(keys))
-    draw_undo(page, text, undo if keys else None, "done_expired_undo")
-    return plain
-
-
-def draw_undo(page: Page, text: str, undo: Any, expired: str) -> None:
-    """Show what a change did and a button that undoes it, or that this is too late."""
-    with row().props("role=status"):
-        if undo is None:
-            ui.label(page.text(expired)).classes("mr-warn")
-            return
-        ui.label(text).classes("mr-good")
-        draw_button(page, "undo_deletion", undo, "undo")
-
-
-async def restore_memories(page: Page, keys: Iterable[str]) -> None:
-    """Undo the deletion of memories one by one, and say which could not be restored."""
-    memory, scope = await page.writable_memory(), await page.scope()
-    restored, problems = 0, []
-    for key in keys:
-        name = key
-        try:
-            record = await page.library.store.memories(scope).get_any(key)
-            name = record.content[:_QUOTED]
-            if record.deleted_at is not None:  # unless it came back with another one
-                await memory.undo(key, unchanged_since=record.updated_at)
-            restored += 1
-        except (Conflict, NotFound) as error:
-            problems.append(f"{name} {describe_error(page, error, missing='failed_gone')}")
-    if not problems:
-        go_with_notice(page.link_here(cursor=None), "restored", restored)
-        return
-    summary = page.text("not_restored", count=restored)
-    with ui.dialog(value=True) as dialog, ui.card().classes("mr-card mr-dialog"):
-        dialog.props["aria-label"] = summary
-        with ui.element("div").props("role=alert"):
-            for line in (summary, *problems):
-                ui.label(line).classes("mr-text")
-        draw_button(page, "close", ui.navigate.reload, look="flat autofocus")
 
 
 def _text_area(label: str, text: str) -> ui.textarea:

@@ -243,37 +243,6 @@ async def confirm(
         await action(checkbox is not None and bool(checkbox.value))
 
 
-class PairSelection:
-    """Checkboxes of a list and a button that compares the two checked items."""
-
-    def __init__(self, page: Page, warning: str) -> None:
-        self._page = page
-        self._warning = warning
-        self._items: list[str] = []
-
-    def draw_checkbox(self, item: str, label: str) -> None:
-        """Draw the checkbox of an item."""
-
-        def update(change: Any) -> None:
-            if change.value:
-                self._items.append(item)
-            elif item in self._items:
-                self._items.remove(item)
-
-        ui.checkbox(on_change=update).props("dense").props["aria-label"] = label
-
-    def draw_button(self, link: Callable[[str, str], str]) -> None:
-        """Draw the button, which opens `link` of the items in the order they were checked."""
-
-        def compare() -> None:
-            if len(self._items) == 2:
-                ui.navigate.to(link(*self._items))
-            else:
-                ui.notify(self._warning, type="warning")
-
-        draw_button(self._page, "compare_chosen", compare, "compare")
-
-
 def draw_pager(page: Page, next_cursor: str | None) -> None:
     """Draw the links to the newest and to older rows."""
     with row():

@@ -7,7 +7,7 @@ most (`benchmarks/fit_rerank.py` makes it).
 
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +24,6 @@ class TokenRows(NamedTuple):
 
     vectors: Floats
     weights: Floats
-
-
-class TokenVectors(Protocol):
-    """Turns a text into the vectors of its tokens."""
-
-    def encode(self, text: str) -> TokenRows:
-        """Return the tokens of the beginning of a text."""
-        ...
 
 
 class LocalTokenVectors:

@@ -1,23 +1,26 @@
-"""Comparison of runs, metric by metric and question by question."""
+"""Comparison of runs with each other, metric by metric and question by question, and baselines.
 
+A baseline has the main scores of a run, which later runs are checked against.
+"""
+
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.metrics import (
-    LOWER_IS_BETTER,
-    categories,
-    key_f1,
-    key_recall,
-    measure,
-)
+from memrecall.evaluation.metrics import LOWER_IS_BETTER, MAIN_METRICS, categories, measure
 from memrecall.evaluation.runs import EvaluationRun
-from memrecall.evaluation.statistics import MetricTable, RowNumbers, paired_intervals
+from memrecall.evaluation.statistics import FloatArray, MetricTable, RowNumbers, paired_intervals
 
 OVERALL = "overall"
-DEEPEST_CUT = 20
+_FORMAT = 1  # of baselines
+MIN_CATEGORY_SIZE = 20  # smaller categories are too noisy to check on their own
+_DIGITS = 4
+_HINT = "`memrecall eval baseline` writes one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +83,11 @@ def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
     )
 
 
-def compare(
-    first: EvaluationRun, second: EvaluationRun, *, by_category: bool = True
-) -> list[Change]:
+def compare(first: EvaluationRun, second: EvaluationRun) -> list[Change]:
     """Compare all metrics that both runs have, overall and by category."""
     require_same_questions(first, second)
     before, after = _shared_tables(first, second)
-    groups = {OVERALL: np.arange(before.size)}
-    if by_category:
-        groups |= categories(first.questions)
+    groups = {OVERALL: np.arange(before.size), **categories(first.questions)}
     return list(table_changes(before, after, groups))
 
 
@@ -140,11 +139,6 @@ def question_changes(
     ]
 
 
-def question_metrics(first: EvaluationRun, second: EvaluationRun) -> list[str]:
-    """Return the metrics that both runs have for single questions."""
-    return list(_shared_tables(first, second)[0].names)
-
-
 def worst_question_changes(
     first: EvaluationRun, second: EvaluationRun, metric: str, limit: int
 ) -> list[QuestionChange]:
@@ -153,63 +147,98 @@ def worst_question_changes(
     return [change for change in changes if change.loss > 0][:limit]
 
 
-@dataclass(frozen=True, slots=True)
-class HandoffComparison:
-    """Keys of a recall against the first keys of a search, over the answerable questions.
+def render_baseline(run: EvaluationRun) -> str:
+    """Return the main scores of a complete run as JSON, with one line per question."""
+    _require_complete(run)
+    plan, metrics = run.state.plan, MAIN_METRICS[run.state.plan.mode]
+    table = measure(run.questions, run.answers)
+    columns = [table.per_question(name) for name in metrics]
+    header = {
+        "format": _FORMAT,
+        "mode": plan.mode,
+        "metrics": list(metrics),
+        "corpus_sha256": plan.corpus_sha256,
+        "queries_sha256": plan.queries_sha256,
+    }
+    opening = json.dumps(header, ensure_ascii=False)[:-1]
+    scores = [
+        f"{json.dumps(question.query_id, ensure_ascii=False)}: {json.dumps(_row(columns, at))}"
+        for at, question in enumerate(run.questions)
+    ]
+    body = ",\n".join(scores)
+    return f'{opening}, "scores": {{\n{body}\n}}}}\n'
 
-    A search returns a list, a recall an answer. To be worth its calls, a recall must choose keys at
-    least as well as the best fixed cut of that list. An empty handoff counts as nothing found.
-    """
 
-    questions: int
-    keys: float  # average number handed off
-    empty: float  # share of the questions with an empty handoff
-    f1: float
-    search_f1: float  # cut at `best_cut` for every question
-    best_cut: int
-    recall: float
-    search_recall: float  # cut, per question, at the number of keys handed off
+def _row(columns: list[FloatArray], at: int) -> list[float | None]:
+    values = [float(column[at]) for column in columns]
+    return [None if np.isnan(value) else round(value, _DIGITS) for value in values]
 
-    def lines(self) -> list[str]:
-        """Return the comparison as lines of text."""
-        rows = (
-            (f"F1, search cut at {self.best_cut}", self.search_f1, self.f1),
-            ("recall, as many keys", self.search_recall, self.recall),
+
+def _require_complete(run: EvaluationRun) -> None:
+    if not run.state.complete:
+        raise InvalidArgument(
+            f"{run.name} is not complete: {len(run.answers)} questions are answered",
+            hint="Repeat its `memrecall eval run` to continue",
         )
-        return [
-            f"{self.keys:.1f} keys handed off on average, none for {self.empty:.1%}",
-            f"{'':<24}{'search':>9}{'recall':>9}",
-            *(f"{name:<24}{search:>9.3f}{recall:>9.3f}" for name, search, recall in rows),
-        ]
 
 
-def compare_handoffs(search: EvaluationRun, recall: EvaluationRun) -> HandoffComparison:
-    """Compare a recall run with a search run, whose questions are the same."""
-    triples = [
-        (question, searched.keys, frozenset(recalled.recalled.relevant_memory_keys))
-        for (question, searched), recalled in zip(search.pairs, recall.answers, strict=True)
-        if question.answerable and recalled.recalled
+def compare_with_baseline(run: EvaluationRun, path: Path) -> list[Change]:
+    """Compare a run's main scores with a baseline, overall and by larger category."""
+    _require_complete(run)
+    baseline = _read_baseline(path)
+    _require_matching(run, baseline, path)
+    names = baseline["metrics"]
+    table = measure(run.questions, run.answers)
+    # Rounded as in the baseline, so that equal runs are equal.
+    rounded = [np.round(table.per_question(name), _DIGITS) for name in names]
+    after = _score_table(names, np.stack(rounded))
+    scores = [baseline["scores"][question.query_id] for question in run.questions]
+    before = _score_table(names, np.array(scores, dtype=np.float64).T)
+    groups = {OVERALL: np.arange(after.size), **categories(run.questions)}
+    return [
+        change
+        for change in table_changes(before, after, groups)
+        if change.category == OVERALL or change.questions >= MIN_CATEGORY_SIZE
     ]
-    if not triples:
-        raise InvalidArgument(f"no question of {search.name} is answerable")
-    cuts = [
-        _mean(key_f1(frozenset(ranked[:cut]), question) for question, ranked, _ in triples)
-        for cut in range(1, DEEPEST_CUT + 1)
-    ]
-    best = int(np.argmax(cuts))
-    return HandoffComparison(
-        questions=len(triples),
-        keys=_mean(len(keys) for _, _, keys in triples),
-        empty=_mean(not keys for _, _, keys in triples),
-        f1=_mean(key_f1(keys, question) for question, _, keys in triples),
-        search_f1=cuts[best],
-        best_cut=best + 1,
-        recall=_mean(key_recall(keys, question) for question, _, keys in triples),
-        search_recall=_mean(
-            key_recall(ranked[: len(keys)], question) for question, ranked, keys in triples
-        ),
-    )
 
 
-def _mean(values: Iterable[float]) -> float:
-    return round(float(np.mean(list(values))), 6)
+def is_regression(change: Change) -> bool:
+    """Return True if a score is significantly below its baseline."""
+    return change.high < 0
+
+
+def _score_table(names: list[str], scores: FloatArray) -> MetricTable:
+    is_defined = ~np.isnan(scores)
+    numerators = np.where(is_defined, scores, 0.0)
+    return MetricTable(tuple(names), numerators, is_defined.astype(np.float64))
+
+
+def _read_baseline(path: Path) -> dict[str, Any]:
+    try:
+        baseline: dict[str, Any] = json.loads(path.read_bytes())
+        is_readable = baseline["format"] == _FORMAT
+        is_readable = is_readable and isinstance(baseline["scores"], dict)
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path}: {error.strerror}", hint=_HINT) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(f"{path} is not a baseline: {error}", hint=_HINT) from None
+    if not is_readable:
+        raise InvalidArgument(f"{path} has another baseline format", hint=_HINT)
+    return baseline
+
+
+def _require_matching(run: EvaluationRun, baseline: dict[str, Any], path: Path) -> None:
+    plan = run.state.plan
+    ids = {question.query_id for question in run.questions}
+    mode = baseline.get("mode")
+    differences = {
+        f"has mode {mode}, not {plan.mode}": mode != plan.mode,
+        "has different questions": baseline.get("queries_sha256") != plan.queries_sha256,
+        "has a different corpus": baseline.get("corpus_sha256") != plan.corpus_sha256,
+        "has scores of other questions": baseline["scores"].keys() != ids,
+    }
+    for difference, is_present in differences.items():
+        if is_present:
+            raise InvalidArgument(
+                f"baseline {path} {difference}", hint="Rewrite it with `memrecall eval baseline`"
+            )

@@ -1,8 +1,6 @@
 """Metrics of results against the evidence of their questions."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -20,7 +18,6 @@ from memrecall.evaluation.statistics import (
     calibration_error,
     intervals,
 )
-from memrecall.text.language import is_question, language_of
 
 CUTS = (1, 5, 10, 20)
 GAIN_CUT = 10
@@ -35,11 +32,6 @@ SUMMARY_METRICS = {
     "recall": ("f1", "precision", "recall", "recall@10", "abstention_accuracy", "auroc", "ece"),
 }
 MAIN_METRICS = {"search": ("recall@10",), "recall": ("f1", "abstention_accuracy")}
-SLICE_METRICS = (
-    *(f"{name}@{cut}" for name in ("recall", "hit") for cut in CUTS),
-    *("mrr", "precision", "recall", "f1", "abstained"),
-    *("abstention_precision", "abstention_recall", "abstention_accuracy", "auroc", "answer_ece"),
-)
 
 Pair = tuple[Question, QuestionResult]
 _Ratios = dict[str, tuple[FloatArray, FloatArray]]
@@ -50,7 +42,7 @@ def measure(questions: Sequence[Question], answers: Sequence[QuestionResult]) ->
     pairs = list(zip(questions, answers, strict=True))
     ratios: _Ratios = {}
     for cut in CUTS:
-        shares, counted = _ratio(pairs, lambda q, a, k=cut: key_recall(a.keys[:k], q))
+        shares, counted = _ratio(pairs, lambda q, a, k=cut: _key_recall(a.keys[:k], q))
         ratios[f"recall@{cut}"] = shares, counted
         ratios[f"hit@{cut}"] = (shares > 0).astype(np.float64), counted
         ratios[f"all@{cut}"] = (shares == 1).astype(np.float64), counted
@@ -59,7 +51,7 @@ def measure(questions: Sequence[Question], answers: Sequence[QuestionResult]) ->
     if all(answer.recalled for answer in answers):
         return MetricTable.of(ratios | _recall_ratios(pairs), _recall_pools(pairs))
     ratios, pools = ratios | _search_ratios(pairs), {}
-    if has_probabilities(answers):
+    if _has_probabilities(answers):
         pools = _search_pools(pairs)
         if not all(question.answerable for question in questions):
             ratios |= _abstention_ratios(pairs, _best_relevance(pairs) < THRESHOLD)
@@ -116,7 +108,7 @@ def _count_above(retrieved: Sequence[tuple[str, float | None]], threshold: float
     return sum(score is not None and score >= threshold for _, score in retrieved)
 
 
-def has_probabilities(answers: Sequence[QuestionResult]) -> bool:
+def _has_probabilities(answers: Sequence[QuestionResult]) -> bool:
     """Return True if every result has a probability, which only hybrid searches give."""
     with_results = [answer for answer in answers if answer.retrieved]
     return bool(with_results) and all(a.probabilities is not None for a in with_results)
@@ -141,25 +133,18 @@ def _answer_pools(pairs: Sequence[Pair]) -> dict[str, PooledMetric]:
 
 
 def _search_pools(pairs: Sequence[Pair]) -> dict[str, PooledMetric]:
-    predicted, true = result_outcomes(pairs, lambda answer: answer.probabilities or ())
+    """Return the calibration of the first results of each question: whether they are evidence."""
+    predicted = np.full((len(pairs), CALIBRATION_DEPTH), np.nan)
+    true = np.zeros((len(pairs), CALIBRATION_DEPTH))
+    for row, (question, answer) in enumerate(pairs):
+        results = zip(answer.keys, answer.probabilities or (), strict=False)
+        for rank, (key, probability) in enumerate(islice(results, CALIBRATION_DEPTH)):
+            predicted[row, rank] = probability
+            true[row, rank] = key in question.evidence
     return {
         "ece": PooledMetric(predicted, true, calibration_error),
         "brier_skill": PooledMetric(predicted, true, brier_skill),
     }
-
-
-def result_outcomes(
-    pairs: Sequence[Pair], predictions: Callable[[QuestionResult], Sequence[float | None]]
-) -> tuple[FloatArray, FloatArray]:
-    """Return predictions of the first results of each question, and if they are evidence."""
-    predicted = np.full((len(pairs), CALIBRATION_DEPTH), np.nan)
-    true = np.zeros((len(pairs), CALIBRATION_DEPTH))
-    for row, (question, answer) in enumerate(pairs):
-        predicted_keys = zip(answer.keys, predictions(answer), strict=False)
-        for rank, (key, prediction) in enumerate(islice(predicted_keys, CALIBRATION_DEPTH)):
-            predicted[row, rank] = np.nan if prediction is None else prediction
-            true[row, rank] = key in question.evidence
-    return predicted, true
 
 
 def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
@@ -168,8 +153,8 @@ def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
     abstained = _column(pairs, lambda q, a: not _handed_off(a)) > 0
     return {
         "precision": _ratio(pairs, lambda q, a: _key_precision(_handed_off(a), q), answerable=True),
-        "recall": _ratio(pairs, lambda q, a: key_recall(_handed_off(a), q), answerable=True),
-        "f1": _ratio(pairs, lambda q, a: key_f1(_handed_off(a), q), answerable=True),
+        "recall": _ratio(pairs, lambda q, a: _key_recall(_handed_off(a), q), answerable=True),
+        "f1": _ratio(pairs, lambda q, a: _key_f1(_handed_off(a), q), answerable=True),
         "keys": (_column(pairs, lambda q, a: len(_handed_off(a))), ones),
         **_abstention_ratios(pairs, abstained),
         "model_calls": (_column(pairs, lambda q, a: _recalled(a).model_calls), ones),
@@ -190,30 +175,15 @@ def _abstention_ratios(pairs: Sequence[Pair], is_abstention: npt.NDArray[np.bool
 
 
 def _recall_pools(pairs: Sequence[Pair]) -> dict[str, PooledMetric]:
-    confidence, right = confidence_outcomes(pairs)
+    confidence = _column(pairs, lambda q, a: _recalled(a).confidence)[:, None]
+    is_right = _column(
+        pairs, lambda q, a: q.answerable and not _handed_off(a).isdisjoint(q.evidence)
+    )
     unanswerable = _column(pairs, lambda q, a: not q.answerable)[:, None]
     return {
         "auroc": PooledMetric(1.0 - confidence, unanswerable, area_under_roc),
-        "ece": PooledMetric(confidence, right, calibration_error),
+        "ece": PooledMetric(confidence, is_right[:, None], calibration_error),
     }
-
-
-def confidence_outcomes(pairs: Sequence[Pair]) -> tuple[FloatArray, FloatArray]:
-    """Return the confidence of each recall, and if it handed off any evidence."""
-    confidence = _column(pairs, lambda q, a: _recalled(a).confidence)
-    right = _column(pairs, lambda q, a: q.answerable and not _handed_off(a).isdisjoint(q.evidence))
-    return confidence[:, None], right[:, None]
-
-
-def abstention_curve(pairs: Sequence[Pair]) -> list[tuple[float, float]]:
-    """Return false and true abstention rates for every threshold of the confidence."""
-    confidence = _column(pairs, lambda q, a: _recalled(a).confidence)
-    answerable = _column(pairs, lambda q, a: q.answerable) > 0
-    if answerable.all() or not answerable.any():
-        return []
-    levels = [*np.unique(confidence).tolist(), 1.0 + 1e-9]
-    below = [confidence < level for level in levels]
-    return [(float(low[answerable].mean()), float(low[~answerable].mean())) for low in below]
 
 
 def _recalled(answer: QuestionResult) -> Any:
@@ -228,74 +198,29 @@ def _key_precision(keys: Collection[str], question: Question) -> float:
     return len(set(keys).intersection(question.evidence)) / len(keys) if keys else 0.0
 
 
-def key_recall(keys: Collection[str], question: Question) -> float:
+def _key_recall(keys: Collection[str], question: Question) -> float:
     """Return the share of a question's evidence that is among the keys."""
     return len(set(keys).intersection(question.evidence)) / len(question.evidence)
 
 
-def key_f1(keys: Collection[str], question: Question) -> float:
+def _key_f1(keys: Collection[str], question: Question) -> float:
     """Return the harmonic mean of the precision and the recall of distinct keys."""
     hits = len(set(keys).intersection(question.evidence))
     return 2.0 * hits / (len(keys) + len(question.evidence))
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A division of the questions by a label, from a question and the rows of its store."""
-
-    name: str
-    label: Callable[[Question, int], str]  # "": the question is in no group
-    order: tuple[str, ...] = ()  # of the labels; empty: by name
-
-    def groups(
-        self, questions: Sequence[Question], store_sizes: Mapping[str, int]
-    ) -> dict[str, RowNumbers]:
-        """Return the rows of every label that occurs, in order."""
-        labels = [self.label(q, store_sizes.get(q.user_id, 0)) for q in questions]
-        names = sorted({*labels} - {""})
-        if self.order:
-            names.sort(key=self.order.index)
-        return {name: np.flatnonzero(np.array(labels) == name) for name in names}
-
-
-_SIZE_LIMITS = (40, 400, 4_000)
-_SIZE_LABELS = (*(f"up to {limit:,}" for limit in _SIZE_LIMITS), f"over {_SIZE_LIMITS[-1]:,}")
-
-
-def _size_label(question: Question, rows: int) -> str:
-    return _SIZE_LABELS[bisect_left(_SIZE_LIMITS, rows)] if rows else ""
-
-
-def _kind_label(question: Question, rows: int) -> str:
-    if len(question.conversation) > 1:
-        return "conversation"
-    return "question" if is_question(question.query) else "remark"
-
-
-CATEGORY = Slice("category", lambda question, rows: question.category)
-SLICES = (
-    CATEGORY,
-    Slice("store_size", _size_label, _SIZE_LABELS),
-    Slice("kind", _kind_label, ("question", "remark", "conversation")),
-    Slice("language", lambda question, rows: language_of(question.query)),
-)
-
-
 def categories(questions: Sequence[Question]) -> dict[str, RowNumbers]:
     """Return the rows of every category, sorted by name."""
-    return CATEGORY.groups(questions, {})
+    labels = np.array([question.category for question in questions])
+    return {str(name): np.flatnonzero(labels == name) for name in np.unique(labels) if name}
 
 
 def summarize(
     questions: Sequence[Question],
     answers: Sequence[QuestionResult],
     seconds: Sequence[float],
-    store_sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Return all metrics with intervals, overall, by category and by slice, and the latency.
-
-    `store_sizes` has the number of rows of each user; without it no slice is by store size.
-    """
+    """Return all metrics with intervals, overall and by category, and the latency."""
     if not answers:
         return {}
     table = measure(questions, answers)
@@ -304,23 +229,7 @@ def summarize(
         "categories": {
             name: _metric_fields(table, rows) for name, rows in categories(questions).items()
         },
-        "slices": _slice_fields(table.select(SLICE_METRICS), questions, store_sizes or {}),
         "latency": latency(seconds),
-    }
-
-
-def _slice_fields(
-    table: MetricTable, questions: Sequence[Question], store_sizes: Mapping[str, int]
-) -> dict[str, dict[str, Any]]:
-    """Return the metrics of the slices that have more than one group."""
-    slices = {part.name: part.groups(questions, store_sizes) for part in SLICES}
-    return {
-        name: {
-            label: {"questions": len(rows), "metrics": _metric_fields(table, rows)}
-            for label, rows in groups.items()
-        }
-        for name, groups in slices.items()
-        if len(groups) > 1
     }
 
 

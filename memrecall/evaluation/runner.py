@@ -15,12 +15,7 @@ import numpy as np
 from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, import_corpus
-from memrecall.evaluation.evaluators import (
-    CassetteFolder,
-    Evaluator,
-    RecallEvaluator,
-    SearchEvaluator,
-)
+from memrecall.evaluation.evaluator import CassetteFolder, Evaluator
 from memrecall.evaluation.questions import Question, QuestionSet
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunPlan, RunState
 from memrecall.library.library import Library
@@ -50,19 +45,27 @@ class Runner:
         return self.questions - self.folder.repair()
 
     async def run(
-        self, library: Library, evaluator: Evaluator, *, stored: bool = False, progress: Progress
+        self,
+        library: Library,
+        model_client: Any,
+        cassettes: CassetteFolder | None = None,
+        *,
+        stored: bool = False,
+        progress: Progress,
     ) -> None:
         """Import the corpus, unless it is `stored`, and ask the remaining questions."""
         if stored:
             await self._require_corpus(library)
         else:
             # A callback counts answered questions, not imported lines.
-            import_progress = None if callable(progress) else progress
+            import_progress = not callable(progress) and progress
             size = self.corpus.size
             with progress_bar(import_progress, "importing", size, unit="lines") as advance:
                 await self._import_corpus(library, advance)
         with progress_bar(progress, "asking", self.questions, unit="questions") as advance:
-            await self._ask_all(library, evaluator, advance)
+            plan = self.state.plan
+            evaluator = Evaluator(library, self.corpus, plan, model_client, cassettes)
+            await self._ask_all(evaluator, advance)
 
     async def _import_corpus(self, library: Library, advance: Advance) -> None:
         """Import the corpus, unless this run has imported it already."""
@@ -90,12 +93,12 @@ class Runner:
         self.state.database_id, self.state.imported = library.store.facts.database_id, True
         self.folder.save(self.state)
 
-    async def _ask_all(self, library: Library, evaluator: Evaluator, advance: Advance) -> None:
+    async def _ask_all(self, evaluator: Evaluator, advance: Advance) -> None:
         """Ask the questions that have no result yet."""
         answered = self.folder.repair()
         advance(answered)
         for question in self.question_set.questions[answered:]:
-            await self._set_time_zone(library, question)
+            await self._set_time_zone(evaluator.library, question)
             started = time.perf_counter()
             result = await evaluator.ask(question)
             self.folder.append(result, time.perf_counter() - started)
@@ -108,8 +111,6 @@ class Runner:
         """Write the summary of the results so far, also of an interrupted run."""
         self.folder.repair()
         state = self.state
-        state.store_sizes = {user: len(keys) for user, keys in self.corpus.keys.items()}
-        self.folder.save(state)
         run = self.folder.read()
         state.complete = len(run.answers) == len(self.question_set.questions)
         state.counts = self._count(run)
@@ -161,14 +162,14 @@ async def evaluate(
     depth: int = 50,
     model_client: Any = None,
     stored: bool = False,
-    progress: Progress = None,
+    progress: Progress = False,
 ) -> EvaluationRun:
     """Import a corpus into an empty library, ask every question and measure the results.
 
     `out` is the run's folder; a second call with the same folder continues an interrupted run. With
     `stored` the library holds the corpus already, from a run with other settings. A recall uses
     `model_client`, or the offline rules. `progress` is called with the number of questions
-    answered; without it, a notebook shows a progress bar.
+    answered; True shows a bar in a terminal.
     """
     if mode not in ("search", "recall"):
         raise InvalidArgument(f"unknown mode {mode!r}", hint="Use search or recall")
@@ -181,14 +182,12 @@ async def evaluate(
         depth=depth,
         max_questions=None,
         model=str(getattr(model_client, "model", "")) if mode == "recall" else "",
-        replayed=False,
         retrieval=retrieval,
     )
     folder = RunFolder(Path(out))
     with begin_run(folder, plan, corpus, question_set) as runner:
         if runner.remaining():
-            evaluator = build_evaluator(library, runner, model_client)
-            await runner.run(library, evaluator, stored=stored, progress=progress)
+            await runner.run(library, model_client, stored=stored, progress=progress)
     return folder.read()
 
 
@@ -214,7 +213,6 @@ def build_plan(
         corpus_sha256=corpus.sha256,
         queries_sha256=question_set.sha256,
         embedder=settings.embedder,
-        tool_calls=settings.tool_calls,
         version=__version__,
         **choices,
     )
@@ -233,18 +231,3 @@ def _new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
             "numpy": np.__version__,
         },
     )
-
-
-def build_evaluator(
-    library: Library, runner: Runner, model_client: Any, cassettes: CassetteFolder | None = None
-) -> Evaluator:
-    """Return the evaluator of a run's plan; a recall without a model uses the offline rules."""
-    plan, corpus = runner.state.plan, runner.corpus
-    if plan.mode == "search":
-        return SearchEvaluator(library, corpus, plan.depth, plan.retrieval)
-    if model_client is None and cassettes is not None and not cassettes.replay:
-        raise InvalidArgument(
-            "--record needs a model: the offline rules make no model calls",
-            hint="Set MEMRECALL_MODEL, or drop --record",
-        )
-    return RecallEvaluator(library, corpus, plan.depth, model_client, cassettes, plan.without)

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from memrecall.search.request import Mode
 
 _FORMAT = 1
 _DATABASE = "store.db"
-_REMOVED_FIELDS = ("small_stores", "seed")  # of the plans of version 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,9 @@ class RunPlan:
     queries_sha256: str
     embedder: str
     model: str
-    tool_calls: str
-    replayed: bool
     version: str
-    without: tuple[str, ...] = ()  # disabled parts of a recall
     retrieval: Mode = "hybrid"  # of a search
+    replayed: bool = False  # answered from cassettes, so that `model` is empty
 
 
 @dataclass(slots=True)
@@ -61,7 +58,6 @@ class RunState:
     imported: bool = False
     complete: bool = False
     counts: dict[str, int] = field(default_factory=dict)
-    store_sizes: dict[str, int] = field(default_factory=dict)  # rows of each user
     versions: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
 
@@ -91,8 +87,8 @@ class EvaluationRun:
         return sum(not question.answerable for question in self.questions)
 
     def summarize(self) -> dict[str, Any]:
-        """Return all metrics with intervals, overall, by category and by slice, and the latency."""
-        return summarize(self.questions, self.answers, self.seconds, self.state.store_sizes)
+        """Return all metrics with intervals, overall and by category, and the latency."""
+        return summarize(self.questions, self.answers, self.seconds)
 
 
 class RunFolder:
@@ -170,9 +166,9 @@ class RunFolder:
                 raise InvalidArgument(
                     f"{self._summary} has another format", hint="Run the evaluation again"
                 )
-            fields = {k: v for k, v in data.pop("plan").items() if k not in _REMOVED_FIELDS}
-            plan = RunPlan(**{**fields, "without": tuple(fields.get("without", ()))})
-            return RunState(plan=plan, **data)
+            return RunState(
+                **_known(RunState, data) | {"plan": RunPlan(**_known(RunPlan, data["plan"]))}
+            )
         except FileNotFoundError:
             raise NotFound(
                 f"{self.path} is not a run: it has no summary.json",
@@ -238,6 +234,11 @@ class RunFolder:
         """Remove the temporary database."""
         for part in self.path.glob(f"{_DATABASE}*"):
             shutil.rmtree(part) if part.is_dir() else part.unlink()
+
+
+def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that a dataclass has; runs of earlier versions have others too."""
+    return {each.name: data[each.name] for each in fields(kind) if each.name in data}
 
 
 def _whole_lines(path: Path) -> list[tuple[int, bytes]]:

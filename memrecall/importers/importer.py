@@ -62,7 +62,7 @@ class Importer:
         self.report = ImportReport()  # of the last run, also if it stopped half way
 
     async def run(
-        self, source: Path | ImportPlan, *, strict: bool = False, progress: Progress = None
+        self, source: Path | ImportPlan, *, strict: bool = False, progress: Progress = False
     ) -> ImportReport:
         """Import a file, a folder or an archive; with `strict` all lines or none.
 

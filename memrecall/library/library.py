@@ -369,7 +369,7 @@ class Library:
             await self._vector_db.forget_rows(scope.user_id, keys)
         return removal
 
-    async def scan(self, progress: Progress = None, *, apply: bool = False) -> dict[str, Any]:
+    async def scan(self, progress: Progress = False, *, apply: bool = False) -> dict[str, Any]:
         """Report stored secrets and personal data; with `apply`, do what the policy says."""
         scan = Scan(self.store.database, apply=apply)
         with progress_bar(progress, "scanning", await scan.count(), unit="rows") as advance:

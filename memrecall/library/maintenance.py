@@ -333,7 +333,7 @@ class Reindexer:
             rows += counts["messages"] + counts["memories"]
         return rows
 
-    async def run(self, progress: Progress = None) -> dict[str, int | str]:
+    async def run(self, progress: Progress = False) -> dict[str, int | str]:
         """Update everything; `progress` is called after each batch."""
         embedder = self._library.embedder
         if embedder is None:

@@ -23,7 +23,6 @@ from memrecall.embedding import Embedder
 from memrecall.embedding.base import TEXT_CHARACTERS, Vectors
 from memrecall.errors import EmbedderFailed, InvalidArgument, MemrecallError, StorageError
 from memrecall.plugins import find_plugin, require_plugin
-from memrecall.progress import progress_bar
 from memrecall.search.index.external import VectorDB
 from memrecall.store import PendingText, Store
 from memrecall.store.vectors import KnowledgeVectors
@@ -38,7 +37,6 @@ _TURN = 100  # what a turn costs beside its characters: also one that fails
 _AT_ONCE = 20  # rows that a search embeds itself, for a share of the time that it has
 _CATCH_UP_SHARE, _CATCH_UP_SECONDS = 0.25, 40.0
 _DELAY = 0.25  # seconds in which a small piece grows: a transaction costs more than its rows
-_SMALL = 64  # rows that are not worth a progress bar, such as a chat turn
 _LEASE = 5.0  # seconds for which one process embeds, unless it extends them
 _PAUSE = 1.0  # seconds until another process asks again
 _MOST_FAILURES = 3  # in a row, before a longer pause
@@ -174,13 +172,7 @@ class VectorWriter:
         limit = current_deadline()
         if limit is not None:
             seconds = limit.left if seconds is None else min(seconds, limit.left)
-        end = None if seconds is None else time.monotonic() + seconds
-        rest = self.backlog
-        with progress_bar(False if rest <= _SMALL else None, "embedding", rest, unit="rows") as add:
-            while not self._task.done() and (end is None or time.monotonic() < end):
-                await asyncio.wait([self._task], timeout=_DELAY)
-                before, rest = rest, self.backlog
-                add(max(0, before - rest))
+        await asyncio.wait([self._task], timeout=seconds)
 
     async def close(self, seconds: float) -> None:
         """Embed for some seconds more; other processes may embed the rest."""

@@ -1,7 +1,6 @@
-"""The knowledge graph: relations extracted from messages, and queries to neighbours and paths."""
+"""The knowledge graph: relations extracted from messages, and queries to neighbours."""
 
 import re
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,15 +24,12 @@ from memrecall.types import NAME_LENGTH, MemoryRecord, Role, check_text
 from memrecall.workers import in_process
 
 DEEPEST = 6
-MOST_PATHS = 100
 MOST_ENTITIES = 2_000  # that one query visits
 MOST_RELATED_NAMES = 8
 _MOST_RELATIONS = 200
 
 _CORRECTION = re.compile(r"re_[0-9a-f]{25}(\.re_[0-9a-f]{25})?")
 _RELATION_FIELDS = ("source", "relationship", "destination", "ended")
-
-_Steps = dict[str, list[tuple[str, StoredRelation]]]
 
 
 def relation_item(relation: StoredRelation) -> dict[str, Any]:
@@ -49,83 +45,33 @@ def entity_item(entity: StoredEntity) -> dict[str, Any]:
     return {**item, "alias_sources": sources} if sources else item
 
 
-class GraphView:
-    """Read access to the graph of one scope."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-
-    async def entities(self, *, limit: int = 100, cursor: str | None = None) -> dict[str, Any]:
-        """Return a page of entities with their types and aliases, oldest first."""
-        require_limit("limit", limit, LARGEST_LIST)
-        page = await self._graph.page(limit=limit + 1, after=cursor)
-        items = [entity_item(entity) for entity in page[:limit]]
-        next_cursor = page[limit - 1].entity_id if len(page) > limit else None
-        return {"entities": items, "next_cursor": next_cursor}
-
-    async def neighbours(
-        self, name: str, *, depth: int = 1, as_of: datetime | None = None, limit: int = 100
-    ) -> list[dict[str, Any]]:
-        """Return the relations within `depth` steps of an entity, nearest first."""
-        require_limit("depth", depth, DEEPEST)
-        require_limit("limit", limit, LARGEST_LIST)
-        frontier = {entity.entity_id for entity in await self._graph.entities([name])}
-        visited = set(frontier)
-        relations: dict[str, StoredRelation] = {}
-        for _ in range(depth):
-            if not frontier or len(visited) > MOST_ENTITIES or len(relations) >= limit:
-                break
-            edges = await self._graph.around(sorted(frontier), as_of)
-            relations.update({relation.relation_id: relation for _, _, relation in edges})
-            ends = {end for source, destination, _ in edges for end in (source, destination)}
-            frontier = ends - visited
-            visited |= ends
-        return [relation_item(relation) for relation in list(relations.values())[:limit]]
-
-    async def paths(
-        self, start: str, end: str, *, depth: int = 3, as_of: datetime | None = None
-    ) -> list[list[dict[str, Any]]]:
-        """Return the shortest paths between two entities, each a list of relations."""
-        require_limit("depth", depth, DEEPEST)
-        starts = {entity.entity_id for entity in await self._graph.entities([start])}
-        goals = {entity.entity_id for entity in await self._graph.entities([end])}
-        if not starts or not goals or starts & goals:
-            return []
-        steps = await self._search_breadth_first(starts, goals, depth, as_of)
-        paths = _trace_paths(steps, starts, goals)
-        return [[relation_item(relation) for relation in path] for path in paths]
-
-    async def _search_breadth_first(
-        self, starts: set[str], goals: set[str], depth: int, as_of: datetime | None
-    ) -> _Steps:
-        """Return, for each entity reached, its predecessors and the relations to them."""
-        level = dict.fromkeys(starts, 0)
-        steps: _Steps = {}
-        frontier = starts
-        for distance in range(1, depth + 1):
-            if not frontier or goals & set(level) or len(level) > MOST_ENTITIES:
-                break
-            for source, destination, relation in await self._graph.around(sorted(frontier), as_of):
-                for here, there in ((source, destination), (destination, source)):
-                    if level.get(here) == distance - 1 and level.get(there, distance) == distance:
-                        level[there] = distance
-                        steps.setdefault(there, []).append((here, relation))
-            frontier = {name for name, entity_level in level.items() if entity_level == distance}
-        return steps
+async def list_entities(graph: Graph, limit: int, cursor: str | None) -> dict[str, Any]:
+    """Return a page of entities with their types and aliases, oldest first."""
+    require_limit("limit", limit, LARGEST_LIST)
+    page = await graph.page(limit=limit + 1, after=cursor)
+    items = [entity_item(entity) for entity in page[:limit]]
+    next_cursor = page[limit - 1].entity_id if len(page) > limit else None
+    return {"entities": items, "next_cursor": next_cursor}
 
 
-def _trace_paths(steps: _Steps, starts: set[str], goals: set[str]) -> list[list[StoredRelation]]:
-    paths: list[list[StoredRelation]] = []
-    queue: deque[tuple[str, list[StoredRelation]]] = deque(
-        (name, []) for name in sorted(goals & set(steps))
-    )
-    while queue and len(paths) < MOST_PATHS:
-        name, path = queue.popleft()
-        if name in starts:
-            paths.append(path)
-            continue
-        queue.extend((here, [relation, *path]) for here, relation in steps[name])
-    return paths
+async def list_relations(
+    graph: Graph, name: str, *, depth: int, as_of: datetime | None, limit: int
+) -> dict[str, Any]:
+    """Return the relations within `depth` steps of an entity, nearest first."""
+    require_limit("depth", depth, DEEPEST)
+    require_limit("limit", limit, LARGEST_LIST)
+    frontier = {entity.entity_id for entity in await graph.entities([name])}
+    visited = set(frontier)
+    relations: dict[str, StoredRelation] = {}
+    for _ in range(depth):
+        if not frontier or len(visited) > MOST_ENTITIES or len(relations) >= limit:
+            break
+        edges = await graph.around(sorted(frontier), as_of)
+        relations.update({relation.relation_id: relation for _, _, relation in edges})
+        ends = {end for source, destination, _ in edges for end in (source, destination)}
+        frontier = ends - visited
+        visited |= ends
+    return {"relations": [relation_item(item) for item in list(relations.values())[:limit]]}
 
 
 async def related_names(graph: Graph, query: str, as_of: datetime | None) -> tuple[str, ...]:

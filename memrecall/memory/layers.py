@@ -108,7 +108,7 @@ class ShortTermMemory:
         """Return the items that share words with a query, best first."""
         items = self.items
         ranked = rank_texts([item.text for item in items], query, limit)
-        return [items[match.position] for match in ranked]
+        return [items[position] for position in ranked]
 
     async def checkpoint(self) -> Checkpoint:
         """Save all items and the scratch data now."""

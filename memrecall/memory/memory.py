@@ -1,7 +1,6 @@
 """`AsyncMemory`: add, read, search, change and delete memories."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from functools import partial
 from typing import Any
@@ -13,15 +12,12 @@ from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
-    find_mergeable,
     find_updatable,
     follow_text,
     list_memories,
     list_messages,
     list_of_users,
     memory_item,
-    merge_records,
-    merged_origin,
     message_item,
     parse_update,
     quote_conflicts,
@@ -31,7 +27,7 @@ from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
 from memrecall.messages import parse_new_messages
-from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.scope import DEFAULT_NAME
 from memrecall.store import MemoryQuery, read_filter
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 
@@ -238,46 +234,14 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         since = parse_moment(unchanged_since, "unchanged_since")
         changes = library.changes(scope)
         await changes.update(memory_id, values, actor=self._actor, unchanged_since=since)
-        return await self._show_change(scope, memory_id, values.keys(), "updated")
-
-    async def merge(
-        self,
-        memory_id: str,
-        others: Sequence[str],
-        data: str | None = None,
-        *,
-        user_id: str | None = None,
-    ) -> dict[str, Any]:
-        """Replace a memory and others by one that says `data`, or what the memory says.
-
-        It has the sources of all of them. They are superseded, and `undo` takes the merge back.
-        """
-        library = (await self._open()).library
-        scope = await self._scope_of(library.store, memory_id, user_id)
-        records = await find_mergeable(library.store, scope, [memory_id, *others])
-        new = merge_records(records, data)
-        key = await library.changes(replace(scope, agent_id=records[0].agent_id)).merge(
-            [record.memory_key for record in records],
-            new,
-            origin=merged_origin(records),
-            actor=self._actor,
-            reason="merged",
-        )
-        return await self._show_change(scope, key, {"content"}, "merged")
-
-    async def _show_change(
-        self, scope: Scope, memory_id: str, changed: Collection[str], message: str
-    ) -> dict[str, Any]:
-        """Update what is derived from the changed fields of a memory, and return the memory."""
-        library = (await self._open()).library
         record = await library.store.memories(scope).get(memory_id)
-        if "content" in changed:
+        if "content" in values:
             await relate_memory(library, scope, record)
-        if {"content", "summary"}.intersection(changed):
+        if {"content", "summary"}.intersection(values):
             library.vectors.expect({scope.user_id: 1})
         item = memory_item(record)
         await quote_conflicts(library.store, scope, [item])
-        return {**item, "event": "UPDATE", "message": message}
+        return {**item, "event": "UPDATE", "message": "updated"}
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
         """Return the changes of a memory and its predecessors, oldest first, deleted ones too.

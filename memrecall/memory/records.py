@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from memrecall.errors import InvalidArgument, NotFound, describe_validation_error
+from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.signature import fact_keywords
 from memrecall.memory.mem0 import expiration_date, parse_expiration
@@ -36,7 +36,6 @@ from memrecall.types import (
     Message,
     NewMemory,
     NewMessage,
-    Origin,
     format_time,
 )
 
@@ -51,9 +50,6 @@ _MESSAGE_FIELDS = {
     "speaker",
     "sequence_no",
     "project",
-}
-_MERGED_FIELDS = {
-    *("content", "summary", "memory_type", "layer", "keywords", "subject", "speaker", "field"),
 }
 _FIELD_ALIASES = {"memory": "content", "text": "content", "data": "content"}
 
@@ -125,53 +121,6 @@ def follow_text(values: dict[str, Any], record: MemoryRecord) -> dict[str, Any]:
         return values
     words = fact_keywords(values["content"], record.subject or USER)
     return {**values, "keywords": tuple(Keyword(keyword=word[:NAME_LENGTH]) for word in words)}
-
-
-async def find_mergeable(store: Store, scope: Scope, ids: Sequence[str]) -> list[MemoryRecord]:
-    """Return the memories to merge, in this order; raise if they cannot become one."""
-    keys = list(dict.fromkeys(ids))
-    if len(keys) < 2:
-        raise InvalidArgument("a merge needs two memories", hint="Pass the ids of the others")
-    records = {record.memory_key: record for record in await store.memories(scope).get_many(keys)}
-    if missing := [key for key in keys if key not in records]:
-        raise NotFound(f"there is no memory {missing[0]!r}", hint="Check the key and the user")
-    if len({record.agent_id for record in records.values()}) > 1:
-        raise InvalidArgument(
-            "memories of different agents cannot be merged", hint="Delete one of them"
-        )
-    return [records[key] for key in keys]
-
-
-def merge_records(records: Sequence[MemoryRecord], content: str | None) -> NewMemory:
-    """Return the memory that replaces others: the fields of the first, the sources of all."""
-    first = records[0]
-    sources = dict.fromkeys(key for record in records for key in record.source_message_ids)
-    metadata: dict[str, Any] = {}
-    for record in reversed(records):
-        metadata |= record.metadata
-    ends = [record.expires_at for record in records]
-    values = {
-        **first.model_dump(include=_MERGED_FIELDS),
-        "metadata": metadata,
-        "sensitive": any(record.sensitive for record in records),
-        "pinned": any(record.pinned for record in records),
-        "source_message_ids": tuple(sources),
-        "valid_from": min(record.since for record in records),
-        "expires_at": None if None in ends else max(filter(None, ends)),
-        "said_at": max(r.provenance.said_at or r.provenance.time for r in records),
-    }
-    if content is not None:
-        values |= follow_text({"content": content, "summary": ""}, first)
-    try:
-        return NewMemory.model_validate(values)
-    except ValidationError as error:
-        raise InvalidArgument(describe_validation_error(error)) from None
-
-
-def merged_origin(records: Sequence[MemoryRecord]) -> Origin:
-    """Return the origin of a merged memory: the user's if one of them is, else the first one's."""
-    origins = [record.provenance.origin for record in records]
-    return Origin.USER if Origin.USER in origins else origins[0]
 
 
 def to_utterance(message: Message | NewMessage, message_id: str | None = None) -> Utterance:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.memory.base import MemoryBase, SessionKey
 from memrecall.memory.graph import (
-    GraphView,
     is_correction_id,
+    list_entities,
+    list_relations,
     replace_relation,
     undo_correction,
     write_relations,
@@ -175,30 +176,24 @@ class SessionsMixin(MemoryBase):
         user_id: str | None = None,
         agent_id: str | None = None,
         *,
-        to: str | None = None,
-        depth: int | None = None,
+        depth: int = 1,
         as_of: datetime | str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> dict[str, Any]:
-        """Return an entity's relations, the paths between two entities, or all entities.
+        """Return an entity's relations, or all entities.
 
         `limit` bounds the lists of entities and relations; `cursor` continues the one of entities.
         """
-        for name, value in (("entity", entity), ("to", to), ("cursor", cursor)):
+        for name, value in (("entity", entity), ("cursor", cursor)):
             if value is not None:
                 check_text(name, value)
         library = (await self._open()).library
-        view = GraphView(library.graph(self._scope(user_id, agent_id)))
+        graph = library.graph(self._scope(user_id, agent_id))
         moment = None if as_of is None else parse_time(as_of, "as_of")
         if entity is None:
-            return await view.entities(limit=limit, cursor=cursor)
-        if to is not None:
-            steps = 3 if depth is None else depth
-            return {"paths": await view.paths(entity, to, depth=steps, as_of=moment)}
-        steps = 1 if depth is None else depth
-        relations = await view.neighbours(entity, depth=steps, as_of=moment, limit=limit)
-        return {"relations": relations}
+            return await list_entities(graph, limit, cursor)
+        return await list_relations(graph, entity, depth=depth, as_of=moment, limit=limit)
 
     async def recall(
         self,
@@ -271,23 +266,6 @@ class SessionsMixin(MemoryBase):
             clock=clock or utc_now,
             observer=observer,
         )
-
-    async def merge_entities(
-        self, name: str, alias: str, user_id: str | None = None, agent_id: str | None = None
-    ) -> None:
-        """Record that two names mean the same entity."""
-        library, scope = (await self._open()).library, self._scope(user_id, agent_id)
-        await library.claim_for_graph(scope)
-        await library.graph(scope).merge(name, alias)
-        await library.store.audit(scope).add(AuditEntry("merge_entities", self._actor))
-
-    async def split_entity(
-        self, alias: str, user_id: str | None = None, agent_id: str | None = None
-    ) -> None:
-        """Undo a merge: move an alias and its relations to a new entity."""
-        library, scope = (await self._open()).library, self._scope(user_id, agent_id)
-        await library.graph(scope).split(alias)
-        await library.store.audit(scope).add(AuditEntry("split_entity", self._actor))
 
     async def correct_relation(
         self,

@@ -39,7 +39,7 @@ _HINTS: dict[ModelFailure, str] = {
     "quota": "The account has no quota left: check its billing",
     "authentication": "Check MEMRECALL_API_KEY",
     "overflow": "Send less, or use a model that reads more",
-    "no_tools": "Set MEMRECALL_TOOL_CALLS=json, or use a model that calls tools",
+    "no_tools": "Use a model that calls tools",
     "refused": "Check MEMRECALL_MODEL and MEMRECALL_BASE_URL",
     "malformed": "Check that MEMRECALL_BASE_URL speaks OpenAI's API",
 }

@@ -6,7 +6,6 @@ first of them is used, so that only what runs a model pays for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memrecall.lazy import lazy_exports
@@ -38,7 +37,6 @@ __all__ = [
     "Tool",
     "ToolSchema",
     "UserMessage",
-    "count_tool_calls",
     "message_texts",
 ]
 
@@ -59,17 +57,6 @@ __getattr__ = lazy_exports(
         "autogen_core.tools": ("Tool", "ToolSchema"),
     },
 )
-
-
-def count_tool_calls(messages: Sequence[LLMMessage]) -> int:
-    """Return the number of tool calls in the messages."""
-    from autogen_core import models
-
-    return sum(
-        len(message.content)
-        for message in messages
-        if isinstance(message, models.AssistantMessage) and not isinstance(message.content, str)
-    )
 
 
 def message_texts(message: LLMMessage) -> list[str]:

@@ -32,7 +32,6 @@ from memrecall.model.failures import (
     read_error,
     refuses_option,
 )
-from memrecall.model.json_calls import JsonCallClient
 from memrecall.model.wire import STREAM_END, AnswerCollector, WireAnswer, read_events, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry
@@ -65,14 +64,13 @@ def make_client(settings: Settings) -> ChatCompletionClient | None:
     if divider and (make := find_plugin("models", name)) is not None:
         plugin_client: ChatCompletionClient = make(rest, settings)
         return plugin_client
-    client = ServerClient(
+    return ServerClient(
         settings.model,
         base_url=settings.base_url or OPENAI,
         api_key=settings.api_key,
         timeout=settings.model_timeout,
         options=parse_object("model_options", settings.model_options, _OPTIONS),
     )
-    return JsonCallClient(client) if settings.tool_calls == "json" else client
 
 
 class ServerClientConfig(BaseModel):

@@ -21,7 +21,6 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from memrecall.errors import InvalidArgument
 from memrecall.model.client import AnyTool, JsonOutput, Request, tool_schema
 from memrecall.model.failures import read_error
-from memrecall.model.protocol import count_tool_calls
 
 _REASONING_START, _REASONING_END = "<think>", "</think>"
 STREAM_END = b"[DONE]"
@@ -134,7 +133,11 @@ class AnswerCollector:
         self._finish: FinishReasons | None = None
         self._usage: _Usage | None = None
         self._calls: dict[int, FunctionCall] = {}
-        self._earlier_calls = count_tool_calls(request.messages)
+        self._earlier_calls = sum(
+            len(message.content)
+            for message in request.messages
+            if isinstance(message, AssistantMessage) and not isinstance(message.content, str)
+        )
 
     @property
     def is_cut(self) -> bool:

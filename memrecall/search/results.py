@@ -189,11 +189,6 @@ class ScoredPage:
     unembedded: int = 0  # messages that a semantic search could not find
     truncated: bool = False  # more were found, but they take too many bytes for one page
 
-    @property
-    def degraded(self) -> DegradeReason | None:
-        """Why the search was less thorough than requested, if it was."""
-        return DegradeReason.PARTLY_EMBEDDED if self.unembedded else None
-
 
 def unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:
     """Return the page of a user or an agent under whose id nothing is stored."""

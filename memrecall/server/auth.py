@@ -126,10 +126,6 @@ class Principal:
         project = project or self.named_project
         return Scope(user_id, self.agent_id, session_id, self.permissions, project)
 
-    def can_view(self, user_id: str) -> bool:
-        """Return True if `scope` accepts a user."""
-        return self.named_user in (None, user_id) and (self.users is None or user_id in self.users)
-
     def resolve_user(self, user_id: str | None) -> str:
         """Return `user_id`, or if it is None the user of the header, or the key's only user."""
         user = user_id if user_id is not None else self._bound_user()

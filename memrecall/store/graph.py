@@ -30,7 +30,6 @@ from memrecall.store.graph_rows import (
     erase_unconnected,
     move,
     read_names,
-    require_other_name,
 )
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, Message, check_text
@@ -281,21 +280,6 @@ class Graph:
             await rows.delete("entities", await rows.read("entities", {"entity_id": [merged]}))
         (row,) = await self._read_alias(rows, alias)
         await add_sources(rows, "aliases", row, source_message_ids)
-
-    @in_transaction
-    async def split(self, rows: GraphTransaction, name: str) -> None:
-        """Undo a merge: move an alias and its relations to a new entity."""
-        check_name(name)
-        found = await self._read_alias(rows, name)
-        alias, ids = entity_key(name), [row["entity_id"] for row in found]
-        others = [r for r in await read_names(rows, ids) if r["alias"] != alias]
-        require_other_name(name, [row["name"] for row in others])
-        (entity,) = await rows.read("entities", {"entity_id": ids})
-        new = {**entity, "entity_id": new_id("en"), "name": found[0]["name"]}
-        await rows.insert("entities", [{**new, "created_at": datetime.now(UTC)}])
-        await move(rows, entity["entity_id"], new["entity_id"], alias)
-        if entity_key(entity["name"]) == alias:
-            await rows.update("entities", entity, {"name": others[0]["name"]})
 
     async def _read_alias(self, rows: GraphTransaction, name: str) -> list[GraphRow]:
         key = {"agent_id": [self._agent_id], "alias": [entity_key(name)]}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
-from memrecall.errors import InvalidArgument, NotFound
+from memrecall.errors import InvalidArgument
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
@@ -162,14 +162,6 @@ def merge_sources(stored: Sequence[str], new: Sequence[str]) -> list[str]:
     return list(dict.fromkeys((*stored, *new)))[:MAX_SOURCES]
 
 
-def require_other_name(alias: str, others: Sequence[str]) -> None:
-    """Raise NotFound for a name without an entity, or whose entity has no other name."""
-    if not others:
-        raise NotFound(
-            f"{alias!r} shares no entity with another name", hint="Read the entities of the graph"
-        )
-
-
 # The ends of a relation, and the names that it was stated with.
 ENDS = (("source_id", "source_alias"), ("destination_id", "destination_alias"))
 
@@ -216,17 +208,11 @@ async def end_relations(
     return later
 
 
-async def move(
-    rows: GraphTransaction, entity_id: str, target: str, alias: str | None = None
-) -> None:
-    """Move the names and relations of an entity to another, or only one alias and its own."""
-    for table, column, name in (
-        ("aliases", "entity_id", "alias"),
-        *(("relations", end, end_alias) for end, end_alias in ENDS),
-    ):
+async def move(rows: GraphTransaction, entity_id: str, target: str) -> None:
+    """Move the names and relations of an entity to another."""
+    for table, column in (("aliases", "entity_id"), *(("relations", end) for end, _ in ENDS)):
         for row in await rows.read(table, {column: [entity_id]}):
-            if alias in (None, row[name]):
-                await rows.update(table, row, {column: target})
+            await rows.update(table, row, {column: target})
 
 
 async def add_sources(

@@ -19,18 +19,9 @@ from memrecall.budget import Limits
 from memrecall.memory import Library
 from memrecall.model.cassette import RecordingClient
 from memrecall.scope import Scope
-from memrecall.testing import (
-    ScriptedClient,
-    call,
-    call_raw,
-    calls,
-    fail,
-    open_library,
-    say,
-    silence,
-    think,
-)
+from memrecall.testing import ScriptedClient, call, call_raw, calls, fail, say, silence, think
 
+from ..libraries import open_library
 from .recall_helpers import (
     ANN,
     LIN,

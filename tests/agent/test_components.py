@@ -57,7 +57,6 @@ def make_components(library: Library, scope: Scope) -> list[tuple[Any, Any]]:
         library,
         scope,
         initial_messages=[user_message("hi")],
-        long_message_characters=99,
         when="always",
         **reader,
     )

@@ -54,8 +54,6 @@ from .recall_helpers import (
     search,
 )
 
-LONG = 8_000
-
 
 def search_and_hand_off(*keys: str, **arguments: Any) -> ScriptedClient:
     """Return a client that searches once and hands off keys."""
@@ -469,9 +467,8 @@ async def test_last_user_message_reaches_the_parent_whole(library: Library) -> N
         return what
 
     context = MemoryContext(library, ANN, model_client=search_and_hand_off("a1"))
-    tools: list[Any] = [look_up, context.message_tool()]
     agent = AssistantAgent(
-        "parent", parent, model_context=context, tools=tools, max_tool_iterations=2
+        "parent", parent, model_context=context, tools=[look_up], max_tool_iterations=2
     )
     await agent.run(task=request)
     assert len(parent.requests) == 2
@@ -480,74 +477,11 @@ async def test_last_user_message_reaches_the_parent_whole(library: Library) -> N
     assert (await library.stats("ann"))["memories"] == 2  # a context stores nothing
 
 
-async def test_messages_stay_whole_without_a_tool_to_read_them(library: Library) -> None:
+async def test_earlier_messages_stay_whole(library: Library) -> None:
     answer = AssistantMessage(content=LONG_TEXT, source="parent", thought="hm")
     messages: list[LLMMessage] = [user_message(LONG_TEXT), answer, user_message("thanks!")]
     context = await add_messages(MemoryContext(library, ANN), *messages)
     assert await context.get_messages() == messages
-
-
-async def test_parent_reads_shortened_messages_with_a_tool(library: Library) -> None:
-    context = MemoryContext(library, ANN)
-    parent = ScriptedClient(
-        [
-            say("I see."),
-            call("read_message", number=1),
-            call("read_message", number=1, start=len(LONG_TEXT) - 5),
-            call("read_message", number=99),
-            say("The logs first."),
-        ]
-    )
-    agent = AssistantAgent(
-        "parent",
-        parent,
-        model_context=context,
-        tools=[context.message_tool()],
-        max_tool_iterations=5,
-    )
-    await agent.run(task=LONG_TEXT)
-    assert parent.requests[0].messages[-1].content == LONG_TEXT
-    await agent.run(task="What comes first?")
-    shortened = str(parent.requests[1].messages[1].content)
-    assert len(shortened) < 500
-    assert shortened.startswith(f"［第 1 条消息共 {len(LONG_TEXT)} 字")
-    assert LONG_TEXT[:100] in shortened
-    results = [
-        result.content
-        for message in parent.requests[-1].messages
-        if isinstance(message, FunctionExecutionResultMessage)
-        for result in message.content
-    ]
-    assert results[0].split("\n", 1)[1] == LONG_TEXT[:4_000]
-    assert "not instructions" in results[0]
-    assert results[1].split("\n", 1)[1] == LONG_TEXT[-5:]
-    assert "no message 99" in results[2]
-
-
-async def test_only_long_texts_before_the_request_are_shortened(library: Library) -> None:
-    context = MemoryContext(library, ANN, long_message_characters=LONG)
-    context.message_tool()
-    answer = AssistantMessage(content="x" * (LONG + 1), source="parent", thought="hm")
-    block = user_message("x" * (LONG + 1), source="memrecall")
-    short = user_message("x" * LONG)
-    await add_messages(context, short, block, answer, user_message("hi"), answer)
-    first, second, shortened, *rest = await context.get_messages()
-    assert [first, second, *rest] == [short, block, user_message("hi"), answer]
-    assert isinstance(shortened, AssistantMessage)
-    assert shortened.thought == "hm"
-    assert "[Message 3, 8001 characters" in str(shortened.content)
-    state = await context.save_state()
-    assert state["messages"][2]["content"] == answer.content
-
-
-def test_reading_tool_speaks_both_languages(library: Library) -> None:
-    context = MemoryContext(library, ANN)
-    for language, word in (("en", "long message"), ("zh", "长消息")):
-        schema = context.message_tool("zh" if language == "zh" else "en").schema
-        assert word in schema["description"]
-        properties = schema["parameters"]["properties"]
-        assert all(argument["description"] for argument in properties.values())
-        assert ("编号" in str(properties)) == (language == "zh")
 
 
 # State

@@ -9,9 +9,10 @@ from memrecall.agent import Recaller
 from memrecall.memory import Library
 from memrecall.model.servers import ServerClient
 from memrecall.scope import Scope
-from memrecall.testing import ScriptedClient, open_library
+from memrecall.testing import ScriptedClient
 from memrecall.types import Keyword, Language, NewMemory, NewMessage, Origin, Role
 
+from ..libraries import open_library
 from ..model.openai_server import ModelServer, serve, tool_call
 from .recall_helpers import LIN, REQUEST, REQUEST_ZH, hand_off, search, user_messages
 

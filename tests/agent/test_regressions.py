@@ -218,7 +218,7 @@ import asyncio, json
 from datetime import UTC, datetime
 from memrecall.agent import Recaller
 from memrecall.scope import Scope
-from memrecall.testing import open_library
+from tests.libraries import open_library
 from memrecall.types import NewMessage
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)

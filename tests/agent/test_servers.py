@@ -11,9 +11,7 @@ from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import function_schemas
 from memrecall.agent.trace_events import ThoughtEvent
 from memrecall.memory import Library
-from memrecall.model import make_client
 from memrecall.model.prompts import load_prompt
-from memrecall.settings import Settings
 
 from ..model.openai_server import (
     ModelServer,
@@ -21,7 +19,6 @@ from ..model.openai_server import (
     autogen_client,
     memrecall_client,
     serve,
-    text,
     tool_call,
 )
 from .recall_helpers import LIN, NOW, REQUEST_ZH
@@ -86,18 +83,3 @@ async def test_thoughts_are_returned_to_the_model_and_traced(
     events = recall.trace.events
     thoughts = [event.text for event in events if isinstance(event, ThoughtEvent)]
     assert thoughts == ["先找配置"]
-
-
-async def test_server_without_tools_answers_by_json_schema(
-    library: Library, server: ModelServer
-) -> None:
-    search = {"tool": "search_memories", "arguments": {"query": "数据库配置"}}
-    server.play(
-        text(json.dumps(search)), text(json.dumps({"tool": "handoff", "arguments": HANDOFF}))
-    )
-    settings = Settings(model="tiny", base_url=server.url, tool_calls="json")
-    recall = await Recaller(library, LIN, make_client(settings)).recall(REQUEST_ZH)
-    assert recall.stop_reason is StopReason.HANDOFF
-    assert len(recall.queries) == 1
-    assert "tools" not in server.requests[0]
-    assert server.requests[0]["response_format"]["type"] == "json_schema"

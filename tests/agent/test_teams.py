@@ -21,10 +21,11 @@ from memrecall.chat.tools import TurnRecalls
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
 from memrecall.messages import ConversationMessage
-from memrecall.testing import ScriptedClient, call, open_library, say
+from memrecall.testing import ScriptedClient, call, say
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each_async
+from ..libraries import open_library
 from .clients import recalled_blocks, user_message
 from .recall_helpers import ANN, REQUEST, hand_off, search
 

@@ -13,8 +13,8 @@ from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import function_schemas, tools_for
 from memrecall.memory import Library
 from memrecall.server.mcp.server import describe_tool
-from memrecall.testing import open_library
 
+from ..libraries import open_library
 from .recall_helpers import ANN
 
 FILE = Path(__file__).with_name("tool_schemas.json")

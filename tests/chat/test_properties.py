@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from memrecall.chat import Final, SingleChat, ToolResult
 from memrecall.chat.visible_text import AnswerReasoning, VisibleText
-from memrecall.testing import ScriptedClient, call, calls, fail, open_library, say
+from memrecall.testing import ScriptedClient, call, calls, fail, say
 
+from ..libraries import open_library
 from .chat_helpers import (
     DSML,
     LIN,

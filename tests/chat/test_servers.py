@@ -14,9 +14,7 @@ from autogen_core.models import ChatCompletionClient
 from memrecall.chat import Failed, SingleChat
 from memrecall.errors import ModelFailed
 from memrecall.memory import Library
-from memrecall.model import make_client
 from memrecall.model.prompts import load_prompt
-from memrecall.settings import Settings
 
 from ..model.openai_server import (
     ModelServer,
@@ -25,7 +23,6 @@ from ..model.openai_server import (
     memrecall_client,
     refusal,
     stream,
-    text,
 )
 from .chat_helpers import (
     DSML,
@@ -281,16 +278,6 @@ async def test_usage_or_end_without_finish_reason_is_finished(
         turn = await run_turn(sqlite_library, memrecall_client(server))
         assert (turn.final.text, turn.final.degraded) == (ANSWER, False)
     assert "finish_reason" in finish
-
-
-async def test_tool_calls_by_json_schema(sqlite_library: Library, server: ModelServer) -> None:
-    tool_call = {"tool": "recall_memory", "arguments": {"query": "花生"}}
-    server.play(text(json.dumps(tool_call)), text(json.dumps({"answer": ANSWER})))
-    client = make_client(Settings(model="tiny", base_url=server.url, tool_calls="json"))
-    assert client is not None
-    turn = await run_turn(sqlite_library, client)
-    assert turn.calls(forged=False) == ["recall_memory"]
-    assert turn.final.text == ANSWER
 
 
 @CLIENTS

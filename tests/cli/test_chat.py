@@ -1,4 +1,4 @@
-"""`memrecall chat`: single messages, conversations, groups and terminals."""
+"""`memrecall chat`: single messages, conversations and terminals."""
 
 import fcntl
 import io
@@ -18,7 +18,6 @@ from rich.console import Console
 from memrecall.chat import TextDelta, TextRetracted
 from memrecall.cli.views.chat import ChatTurnView
 from memrecall.testing import call, fail, say
-from tests.cases import check_each
 from tests.cli.conftest import PEANUTS, Shell, assert_error_line
 from tests.model.openai_server import Reply, serve, stream
 from tests.waiting import LIMIT, block_until
@@ -26,25 +25,6 @@ from tests.waiting import LIMIT, block_until
 ROOT = Path(__file__).parent.parent.parent
 DSML = '<｜DSML｜function_calls><｜DSML｜invoke name="recall_memory">'
 TINY = {"MEMRECALL_MODEL": "tiny", "NO_PROXY": "127.0.0.1"}
-GROUP: dict[str, Any] = {
-    "group_id": "team",
-    "members": [
-        {"member_id": "ann", "name": "Ann"},
-        {"member_id": "bo", "name": "小波", "nicknames": ["波波"]},
-        {"member_id": "bot", "name": "小助手", "ai": True},
-        {"member_id": "deep", "name": "Deep", "ai": True},
-    ],
-    "messages": [
-        {"speaker": "ann", "content": PEANUTS, "message_id": "g1"},
-        {"speaker": "bo", "content": "@小助手 Ann 对什么过敏？", "message_id": "g2"},
-    ],
-}
-
-
-def group_file(folder: Path, **changes: Any) -> Path:
-    file = folder / "group.json"
-    file.write_text(json.dumps({**GROUP, **changes}, ensure_ascii=False), "utf-8")
-    return file
 
 
 def list_messages(shell: Shell, db: Path, user: str) -> list[str]:
@@ -94,12 +74,16 @@ def test_retracted_text_is_not_printed(shell: Shell, chat: Path, script: Any) ->
 def test_terminal_erases_retracted_text() -> None:
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=10, color_system=None)
-    view = ChatTurnView(terminal, 10, "小助手")
-    for event in (TextDelta("a plan of\n15 characters"), TextRetracted(""), TextDelta("Hi.")):
+    view = ChatTurnView(terminal, 10)
+    for event in (
+        TextDelta("小助手: a plan of\n15 characters"),
+        TextRetracted(""),
+        TextDelta("Hi."),
+    ):
         view.show(event)
     view.end_line()
     erased = "\r\x1b[2K" + "\x1b[1A\x1b[2K" * 3  # "小助手: a plan of" has two rows of ten
-    assert screen.getvalue().split(erased) == ["小助手: a plan of\n15 characters", "小助手: Hi.\n"]
+    assert screen.getvalue().split(erased) == ["小助手: a plan of\n15 characters", "Hi.\n"]
 
 
 def test_chat_reads_lines_until_end_of_input(
@@ -160,70 +144,8 @@ def test_answer_text_cannot_move_cursor(shell: Shell, db: Path, script: Any) -> 
     assert "[red]c[/red]" in outcome.out
 
 
-def test_group_file_runs_members_in_order(
-    shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MEMRECALL_EMBEDDER", "local")
-    outcome = shell("chat", "--group", group_file(tmp_path), "--db", db)
-    assert (outcome.code, outcome.err) == (0, "")
-    lines = outcome.out.splitlines()
-    assert lines[:2] == [f"Ann: {PEANUTS}", "小波: @小助手 Ann 对什么过敏？"]
-    assert "    被提及，需要发言" in lines
-    assert any(line.startswith("小助手: Ann，") and PEANUTS in line for line in lines)
-    assert "    未被提及，可自行判断" in lines
-    assert lines[-1] == "  no answer"
-    messages = list_messages(shell, db, "team")
-    assert messages[:2] == [PEANUTS, "@小助手 Ann 对什么过敏？"]
-    assert len(messages) == 3
-
-
-def test_group_json_lists_posts_and_turns(shell: Shell, db: Path, tmp_path: Path) -> None:
-    file = group_file(tmp_path, answers=["bot"])
-    outcome = shell("chat", "--group", file, "--db", db, "--json").json
-    assert outcome["group_id"] == "team"
-    assert outcome["posted"] == [
-        {"message_id": "g1", "mentions": []},
-        {"message_id": "g2", "mentions": ["bot"]},
-    ]
-    (turn,) = outcome["turns"]
-    assert turn["member_id"] == "bot"
-    names = [event["name"] for event in turn["events"] if event["type"] == "tool_call"]
-    assert names == ["get_other_members_messages", "is_mentioned", "recall_memory"]
-
-
-def test_invalid_group_file_names_field(shell: Shell, db: Path, tmp_path: Path) -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"members": []}, "members"),
-        ({"members": [{"name": "Ann"}]}, "members.0.member_id"),
-        ({"messages": [{"speaker": "eve", "content": "hi"}]}, "no member 'eve'"),
-        ({"messages": [{"speaker": "ann", "content": " "}]}, "messages.0.content"),
-        ({"answers": ["eve"]}, "no member 'eve'"),
-        ({"answers": ["ann"]}, "'ann' is a person"),
-        ({"colour": "red"}, "colour"),
-    ]
-    stranger = shell("chat", "--group", group_file(tmp_path), "--as", "stranger", "--db", db)
-    assert_error_line(stranger, "stranger")
-
-    def check(case: tuple[dict[str, Any], str]) -> None:
-        changes, expected = case
-        file = group_file(tmp_path, **changes)
-        assert_error_line(shell("chat", "--group", file, "--db", db), expected)
-
-    check_each(cases, check)
-
-
-def test_contradictory_options_are_rejected(shell: Shell, db: Path, tmp_path: Path) -> None:
-    file = group_file(tmp_path)
-    (tmp_path / "bad.json").write_text("{", "utf-8")
-    for arguments in (
-        ["hi"],
-        ["hi", "--user", "lin", "--group", file],
-        ["hi", "--group", file],
-        ["  ", "--user", "lin"],
-        ["--group", tmp_path / "missing.json"],
-        ["--group", tmp_path / "bad.json"],
-        ["--user", "lin", "--as", "bo"],
-    ):
+def test_missing_user_and_empty_message_are_rejected(shell: Shell, db: Path) -> None:
+    for arguments in (["hi"], ["  ", "--user", "lin"]):
         assert_error_line(shell("chat", *arguments, "--db", db))
     assert not db.exists()
 
@@ -387,32 +309,3 @@ def test_ctrl_c_interrupts_prompt_before_first_key() -> None:
         person.wait_for("you: ")
         person.wait_for("stopped")
         assert person.ends_with(0)
-
-
-def test_repeated_group_file_skips_answered_members(shell: Shell, db: Path, tmp_path: Path) -> None:
-    file = group_file(tmp_path, answers=["bot", "deep"])
-    assert shell("chat", "--group", file, "--db", db).code == 0
-    repeated = shell("chat", "--group", file, "--db", db)
-    assert (repeated.code, repeated.err) == (0, "")
-    assert "小助手 has nothing to answer" in repeated.out
-    outcome = shell("chat", "--group", file, "--db", db, "--json").json
-    assert [turn["member_id"] for turn in outcome["turns"]] == ["bot", "deep"]
-    assert outcome["turns"][0]["answer"] is None
-
-
-def test_group_continues_as_member(
-    shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MEMRECALL_EMBEDDER", "local")
-    file = group_file(tmp_path, messages=GROUP["messages"][:1], answers=["bot"])
-    monkeypatch.setattr("sys.stdin", io.StringIO("@小助手 Ann 对什么过敏？\n\n好的，那换别的菜\n"))
-    outcome = shell("chat", "--group", file, "--as", "bo", "--db", db, "--json")
-    assert (outcome.code, outcome.err) == (0, "")
-    opening, reply, dropped = map(json.loads, outcome.out.splitlines())
-    assert (opening["group_id"], opening["turns"]) == ("team", [])
-    assert reply["posted"][0]["mentions"] == ["bot"]
-    assert PEANUTS in reply["turns"][0]["answer"]["text"]
-    assert dropped["posted"][0]["mentions"] == []
-    messages = list_messages(shell, db, "team")
-    assert messages[0] == PEANUTS
-    assert "好的，那换别的菜" in messages

@@ -144,14 +144,12 @@ class TestMemories:
         check_each(cases, check)
 
 
-def test_graph_prints_relations_and_paths(shell: Shell, db_of_ann: Path) -> None:
+def test_graph_prints_relations(shell: Shell, db_of_ann: Path) -> None:
     at = ("--user", "ann", "--db", db_of_ann)
     assert "user —lives_in→ Paris" in shell("graph", "user", *at).out
     assert "Paris" in shell("graph", *at).out
-    paths = shell("graph", "Paris", "--to", "green tea", *at, "--json").json["paths"]
-    assert len(paths[0]) == 2
+    assert "green tea" in shell("graph", "Paris", "--depth", "2", *at).out
     assert shell("graph", "nobody", *at).out == "nothing found\n"
-    assert shell("graph", "--to", "x", *at).code == 2
 
 
 class TestSweep:

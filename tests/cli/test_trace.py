@@ -1,10 +1,11 @@
 """`memrecall trace`: stored recalls."""
 
-import json
 import sqlite3
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -36,18 +37,13 @@ def recall(shell: Shell, chat: Path, user: str, query: str, *options: str) -> An
     ("user", "query"), [("lin", "我对花生过敏吗？"), ("maya", "Who has the spare key?")]
 )
 def test_stored_trace_prints_like_live_recall(
-    shell: Shell, chat: Path, tmp_path: Path, user: str, query: str
+    shell: Shell, chat: Path, user: str, query: str
 ) -> None:
     live = recall(shell, chat, user, query).out
     last = shell("trace", "show", "--last", "--user", user, "--db", chat)
     assert last.out == live
     trace_id = live.split()[-1]
     assert shell("trace", "show", trace_id, "--user", user, "--db", chat).out == live
-    trace = shell("trace", "show", trace_id, "--user", user, "--db", chat, "--json")
-    file = tmp_path / "result.json"
-    file.write_text(trace.out, "utf-8")
-    assert shell("trace", "show", "--file", file).out == live
-    assert json.loads(shell("trace", "show", "--file", file, "--json").out) == trace.json
 
 
 def test_recall_json_equals_stored_trace(shell: Shell, chat: Path) -> None:
@@ -59,15 +55,18 @@ def test_recall_json_equals_stored_trace(shell: Shell, chat: Path) -> None:
 
 
 @pytest.mark.usefixtures("peanuts_script")
-def test_truncated_large_trace_can_be_shown(shell: Shell, chat: Path, tmp_path: Path) -> None:
+def test_truncated_large_trace_can_be_shown(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = recall(shell, chat, "lin", "我对花生过敏吗？", "--json").json
     result["trace"]["events"] = result["trace"]["events"][4:]
     for event in result["trace"]["events"]:
         event.pop("output", None)
-    file = tmp_path / "cut.json"
-    file.write_text(json.dumps(result), "utf-8")
+    monkeypatch.setattr(
+        "memrecall.cli.recall._get_trace", AsyncMock(return_value=SimpleNamespace(body=result))
+    )
     for options in ([], ["--brief"]):
-        outcome = shell("trace", "show", "--file", file, *options)
+        outcome = shell("trace", "show", "--last", "--user", "lin", "--db", chat, *options)
         assert (outcome.code, outcome.err) == (0, "")
         assert "│ " + PEANUTS in outcome.out
 
@@ -151,25 +150,3 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
         assert_error_line(shell("trace", *arguments, "--db", chat), message)
 
     check_each(read_rows("commands", "trace"), check)
-
-
-def test_show_rejects_file_without_result(shell: Shell, tmp_path: Path) -> None:
-    cases: list[str] = [
-        "",
-        "not json",
-        "[1]",
-        "{}",
-        '{"trace": {}}',
-        '{"trace": 7}',
-        '"text"',
-        '{"trace": {"trace_id": "t", "started_at": "2026-01-01T00:00:00Z", "events": []}}',
-        '{"trace": {"trace_id": "t", "started_at": "x", "events": []}}',
-        '{"trace": {"trace_id": "t", "started_at": "2026-01-01", "events": [{"kind": "new"}]}}',
-    ]
-
-    def check(text: str) -> None:
-        file = tmp_path / "other.json"
-        file.write_text(text, "utf-8")
-        assert_error_line(shell("trace", "show", "--file", file), "other.json is not")
-
-    check_each(cases, check)

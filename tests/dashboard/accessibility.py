@@ -58,7 +58,6 @@ def sample_pages(ids: Mapping[str, str]) -> dict[str, str]:
         "recall": f"/recalls/trace?user=maya&id={ids['recall']}",
         "evaluations": "/evaluations",
         "evaluation run": "/evaluations/run?name=second",
-        "run comparison": "/evaluations/compare?a=first&b=second",
         "try it": "/try?user=maya",
         "unknown user": "/explorer?user=nobody",
         "unknown page": "/nothing",

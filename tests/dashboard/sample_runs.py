@@ -23,7 +23,7 @@ def write_sample_runs(folder: Path) -> None:
 def _write_run(path: Path, started_at: str, missed: set[int], answered: int = QUESTIONS) -> None:
     plan = RunPlan(
         mode="search", depth=20, max_questions=None, corpus_sha256="c", queries_sha256="q",
-        embedder="hash", model="", tool_calls="native", replayed=False, version="0.1.0",
+        embedder="hash", model="", version="0.1.0",
     )  # fmt: skip
     state = RunState(plan, "corpus.jsonl", "queries.jsonl", started_at, imported=True)
     questions = [

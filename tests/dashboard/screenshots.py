@@ -57,29 +57,11 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
         "recalls": ("/recalls?user=maya", {}),
         "recall": (f"/recalls/trace?user=maya&id={ids['recall']}", {}),
         "evaluation": ("/evaluations/run?name=recall-local", {}),
-        "compare": ("/evaluations/compare?a=search-hash&b=search-local", {}),
         "try": ("/try?user=maya", {}),
         "chinese": ("/explorer?user=lin&q=过敏+OR+数据库", chinese),
         "narrow": ("/recalls?user=lin", {"viewport": NARROW}),
-        # Last, because it deletes what the other pages show.
-        "repair": ("/explorer/memories?user=maya", {}),
         "changes": ("/explorer/changes?user=maya", {}),
     }
-
-
-async def _delete_and_wait(page: Any) -> None:
-    """Delete two memories, undo it, and delete them again, so that the log has some lines."""
-    for is_last in (False, True):
-        for number in range(2):
-            await page.locator(".mr-item .q-checkbox").nth(number).click()
-        await page.click("main button:has-text('Delete selected')")
-        await page.click(".q-dialog button:has-text('Delete selected')")
-        await page.wait_for_selector("[role=status]:has-text('Deleted memories')")
-        await page.wait_for_function("window.socket?.connected")
-        if not is_last:
-            await page.click("[role=status] button:has-text('Undo')")
-            await page.wait_for_selector("[role=status]:has-text('Restored memories')")
-            await page.wait_for_function("window.socket?.connected")
 
 
 async def take_screenshots(url: str, browser_path: str, ids: dict[str, str]) -> None:
@@ -99,10 +81,6 @@ async def take_screenshots(url: str, browser_path: str, ids: dict[str, str]) -> 
                 await page.fill("[aria-label='Your message']", "Who has my spare key?")
                 await page.keyboard.press("Enter")
                 await page.wait_for_selector("h2:has-text('Handoff')")
-            if name == "repair":
-                await _delete_and_wait(page)
-            if name == "compare":
-                await page.wait_for_selector(".mr-item:has-text('mrr')", timeout=120_000)
             await page.wait_for_timeout(800)  # for charts and fonts
             file = PICTURES / f"dashboard-{name}.png"
             await page.screenshot(path=file)

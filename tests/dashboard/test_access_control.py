@@ -106,7 +106,6 @@ async def test_pages_of_other_users_are_refused(browser: Any, keyed_server: Keye
             "/explorer/user?user=lin",
             "/recalls?user=lin",
             "/recalls/trace?user=lin&id=x",
-            "/recalls/live?user=lin&id=x",
             "/try?user=lin",
         ):
             answer = await window.page.request.get(server.url + path)

@@ -5,7 +5,6 @@ from typing import Any
 from tests.server.server_process import ServerProcess
 
 from .conftest import Window, sign_in, window_on
-from .sample import SCRIPT
 
 Keyed = tuple[ServerProcess, dict[str, str]]
 
@@ -22,33 +21,11 @@ async def test_runs_are_listed_and_shown_with_metrics(window: Window) -> None:
     await window.ready()
     row = await window.text("tr:has-text('recall@10')")
     assert "0.917 (0.750 – 1.000)" in row
-    assert await page.locator(".mr-chart[aria-label] canvas").count() == 4
     await window.open("/evaluations/run?name=third")
     assert "Questions\n5" in await window.text()
 
 
-async def test_two_runs_are_compared_by_question(window: Window) -> None:
-    page = window.page
-    await window.open("/evaluations")
-    await page.click("[aria-label='Select run second']")
-    await page.click("[aria-label='Select run first']")
-    await page.click("text=Compare selected")
-    await page.wait_for_selector("h1:has-text('first → second')")
-    questions = await page.locator(".mr-question").all_inner_texts()
-    assert len(questions) == 12
-    assert questions[0].startswith(SCRIPT)  # as text
-    assert "1.00 → 0.00" in questions[0]
-    assert "q7" in questions[0]
-    await page.wait_for_selector(".mr-item:has-text('recall@10'):has-text('-0.083')")
-    await page.click(".mr-chip:has-text('mrr')")
-    await page.wait_for_selector(".mr-chip[aria-current]:has-text('mrr')")
-    await window.ready()
-
-
-async def test_incomparable_and_unknown_runs_are_refused(window: Window) -> None:
-    answer = await window.open("/evaluations/compare?a=first&b=third")
-    assert answer.status == 400
-    assert "12 and 5 answers" in await window.text("[role=alert]")
+async def test_unknown_runs_are_refused(window: Window) -> None:
     for name in ("../open", "nothing", ""):
         answer = await window.open(f"/evaluations/run?name={name}")
         assert answer.status == 404

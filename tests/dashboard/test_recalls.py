@@ -1,7 +1,6 @@
-"""The recall pages: list, trace, live view, download and repetition."""
+"""The recall pages: list, trace, download, and the form that runs a recall."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,9 +9,8 @@ from memrecall.agent import RecallResult
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.trace_view import recall_facts
 from memrecall.server.http.openapi import load_examples
-from tests.model.openai_server import ModelServer, refusal, tool_call
+from tests.model.openai_server import ModelServer, refusal
 from tests.server.server_process import ServerProcess
-from tests.waiting import LIMIT
 
 from .conftest import Window, sign_in, window_on
 
@@ -63,47 +61,6 @@ async def test_trace_can_be_downloaded(window: Window, tmp_path: Path) -> None:
     assert body["handoff"]["relevant_memory_keys"]
 
 
-async def test_recall_can_be_repeated_with_other_settings(window: Window) -> None:
-    page = window.page
-    await window.open("/recalls?user=maya")
-    await page.click("text=Who has my spare key?")
-    await page.click("text=Repeat with other settings")
-    await window.ready()
-    await page.fill("[aria-label='Max. tool calls']", "0")
-    await page.click("button:has-text('Start recall') >> nth=-1")
-    await page.wait_for_selector("text=Finished")
-    await page.click("text=Show recall")
-    await page.wait_for_selector("h1:has-text('Who has my spare key?')")
-    assert "tool_calls" in await window.text()
-
-
-async def test_running_recall_is_shown_live(
-    browser: Any, keyed_server: Keyed, model_server: ModelServer
-) -> None:
-    server, keys = keyed_server
-    search = tool_call("search_memories", json.dumps({"query": "peanuts allergy"}))
-    end = json.dumps(
-        {"relevant_memory_keys": [], "reason": "r", "search_summary": "s", "confidence": 0.2}
-    )
-    slow_handoff = replace(tool_call("handoff", end, "srv_2"), seconds=LIMIT)
-    model_server.script.clear()
-    model_server.play(search, slow_handoff)
-    async with window_on(browser, server.url) as window, window_on(browser, server.url) as other:
-        await sign_in(other, keys["all"])
-        await sign_in(window, keys["maya"])
-        await window.open("/recalls?user=maya")
-        await window.page.fill("input[aria-label=Question]", "What am I allergic to?")
-        await window.page.keyboard.press("Enter")
-        await window.page.wait_for_selector(".mr-lane button:has-text('search_memories')")
-        assert await window.text("[role=status]") == "Running …"
-        await other.open("/recalls?user=maya")
-        assert "What am I allergic to?" in await other.text()
-        model_server.stopping.set()  # the delayed answer is sent now
-        model_server.stopping.clear()
-        await window.page.wait_for_selector("text=Finished")
-        assert "handoff" in await window.text(".mr-lane")
-
-
 async def test_recalls_of_all_users_are_filtered_and_sorted(
     browser: Any, keyed_server: Keyed
 ) -> None:
@@ -142,7 +99,6 @@ async def test_failed_model_call_looks_failed_and_is_open(
         await window.open("/recalls?user=maya")
         await page.fill("input[aria-label=Question]", "Which tea do I like?")
         await page.keyboard.press("Enter")
-        await page.wait_for_selector("text=Finished")
         await page.click("text=Show recall")
         await page.wait_for_selector("h2:has-text('Steps')")
         await window.ready()

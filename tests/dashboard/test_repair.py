@@ -1,4 +1,4 @@
-"""Repairs from pages: memories, relations, users; confirmation, refusals and the log of changes."""
+"""Repairs from pages: memories, users; confirmation, refusals and the log of changes."""
 
 import json
 from pathlib import Path
@@ -121,133 +121,36 @@ async def test_edit_of_a_memory_that_changed_meanwhile_is_refused(
     assert await memories_of(window, user) == {}
 
 
-async def test_similar_memories_are_merged_and_the_merge_undone(window: Window) -> None:
-    page = window.page
-    user = await add_user(window, "I am allergic to peanuts.", "I am allergic to shrimp.")
-    await open_memory(window, user, "allergic to peanuts")
-    await page.click("main button:has-text('Merge')")
-    await page.click(".q-dialog .q-checkbox:has-text('shrimp')")
-    await page.fill(".q-dialog textarea", "User is allergic to peanuts and shrimp.")
-    await page.click(".q-dialog button:has-text('Merge')")
-    await page.wait_for_selector("h1:has-text('peanuts and shrimp')")
-    await window.ready()
-    (merged,) = (await memories_of(window, user)).values()
-    assert merged["source_message_ids"] == ["m0", "m1"]
-    await answer(window, "Undo last change")
-    await page.wait_for_selector(".mr-badge:has-text('UNDO')")
-    texts = set(await memories_of(window, user))
-    assert texts == {"User is allergic to peanuts.", "User is allergic to shrimp."}
-    assert await actions_of(window, user) == ["Change undone", "Memories merged"]
-
-
-async def test_selected_memories_are_deleted_together_and_restored(window: Window) -> None:
-    page = window.page
-    texts = ("I am allergic to peanuts.", "I live in Oslo.", "My brother Tom works at Equinor.")
-    user = await add_user(window, *texts)
-    before = set(await memories_of(window, user))
-    await window.open(f"/explorer/memories?user={user}")
-    await page.click("button:has-text('Delete selected')")
-    await page.wait_for_selector("text=Select memories first.")
-    await page.click(".q-checkbox:has-text('Select all')")
-    await page.get_by_role("checkbox", name="Select: User lives in Oslo").click()
-    await answer(window, "Delete selected")
-    await page.wait_for_selector("[role=status]:has-text('Deleted memories: 2')")
-    await window.ready()
-    assert list(await memories_of(window, user)) == ["User lives in Oslo."]
-    await window.open(f"/explorer/changes?user={user}")
-    await page.click("a:has-text('Show or undo this deletion')")
-    await page.wait_for_selector("[role=status]:has-text('Deleted memories: 2')")
-    await window.ready()
-    deletion = page.url
-    await page.click("[role=status] button:has-text('Undo')")
-    await page.wait_for_selector("[role=status]:has-text('Restored memories: 2')")
-    await window.ready()
-    assert set(await memories_of(window, user)) == before
-    await window.open(deletion.removeprefix(window.url))
-    assert "can no longer be undone" in await window.text("[role=status]")
-    assert await page.locator("[role=status] button").count() == 0
-
-
-async def test_restore_says_which_memories_are_contradicted(window: Window) -> None:
+async def test_deleted_memory_is_restored_unless_contradicted(window: Window) -> None:
     page = window.page
     user = await add_user(window, "I live in Oslo.", "I am allergic to peanuts.")
-    for item in (await memories_of(window, user)).values():
-        await api(window, "DELETE", f"/v1/memories/{item['id']}", params={"user_id": user})
+    for text in ("lives in Oslo", "allergic to peanuts"):
+        await open_memory(window, user, text)
+        await answer(window, "Delete")
+        await page.wait_for_selector("main button:has-text('Restore')")
     await api(window, "POST", "/v1/memories", json={"user_id": user, "messages": "I live in Rome."})
-    await window.open(f"/explorer/memories?user={user}&state=deleted")
-    await page.click(".q-checkbox:has-text('Select all')")
-    await answer(window, "Restore selected")
-    await page.wait_for_selector("[role=alert]:has-text('Restored: 1')")
-    problem = "User lives in Oslo. It cannot be restored: another memory says otherwise now."
-    assert problem in await window.text("[role=alert]")
+    for text, outcome in (
+        ("allergic to peanuts", "main button:has-text('Delete')"),
+        ("lives in Oslo", "text=It cannot be restored: another memory says otherwise now."),
+    ):
+        await window.open(f"/explorer/memories?user={user}&state=deleted")
+        await page.click(f"a:has-text('{text}')")
+        await page.wait_for_selector("h2:has-text('History')")
+        await window.ready()
+        await answer(window, "Restore")
+        await page.wait_for_selector(outcome)
     assert set(await memories_of(window, user)) == {
         "User is allergic to peanuts.",
         "User lives in Rome.",
     }
 
 
-async def correct_relation(window: Window, destination: str) -> None:
-    """Give the relation of Tom another destination, or remove it."""
-    page = window.page
-    relation = page.locator(".mr-item:has-text('works at')")
-    await relation.get_by_role("button", name="Correct relation").click()
-    await page.wait_for_selector(".q-dialog a:has-text('Equinor')")  # the memory that says so
-    if destination:
-        await page.get_by_label("To", exact=True).fill(destination)
-    else:
-        await page.click(".q-dialog .q-checkbox:has-text('Remove')")
-
-
-async def test_relation_is_corrected_removed_and_restored(window: Window) -> None:
-    page = window.page
-    user = await add_user(window, "My brother Tom works at Equinor.")
-    relation = page.locator(".mr-item:has-text('works at')")
-    corrections = {"Statoil": "The relation was corrected.", "": "The relation was removed."}
-    for destination, notice in corrections.items():
-        await window.open(f"/explorer/graph?user={user}&center=Tom")
-        await correct_relation(window, destination)
-        await page.click(".q-dialog button:has-text('Save')")
-        await page.wait_for_selector(f"[role=status]:has-text('{notice}')")
-        await window.ready()
-        assert "Equinor" not in await window.text(".mr-list")
-        await window.open(f"/explorer/changes?user={user}")
-        await page.click("a:has-text('Show or undo this correction') >> nth=0")
-        await page.wait_for_selector(f"[role=status]:has-text('{notice}')")
-        await window.ready()
-        correction = page.url.removeprefix(window.url)
-        await page.click("[role=status] button:has-text('Undo')")
-        await page.wait_for_selector("[role=status]:has-text('The correction was undone.')")
-        await window.ready()
-        assert "Equinor" in await relation.inner_text()
-        await window.open(correction)
-        assert "can no longer be undone" in await window.text("[role=status]")
-    assert await actions_of(window, user) == ["Change undone", "Relation corrected"] * 2
-    await window.open(f"/explorer/graph?user={user}&center=Tom")
-    await correct_relation(window, "")
-    wrong = {"source": "Tom", "relationship": "works_at", "destination": "Equinor"}
-    await api(window, "POST", "/v1/graph/correct", json={"user_id": user, **wrong})
-    await page.click(".q-dialog button:has-text('Save')")
-    await page.wait_for_selector("text=It was deleted or erased meanwhile")
-
-
-async def test_chinese_dialogs_name_types_and_relations_and_store_their_values(
+async def test_chinese_dialogs_name_types_and_store_their_values(
     browser: Any, window: Window
 ) -> None:
     user = await add_user(window, "I live in Oslo.")
     async with window_on(browser, window.url, locale="zh-CN") as chinese:
         page = chinese.page
-        await chinese.open(f"/explorer/graph?user={user}")
-        await page.get_by_role("button", name="更正关系").click()
-        fields = page.locator(".q-dialog input[list]")
-        assert [await fields.nth(n).input_value() for n in range(3)] == ["用户", "住在", "Oslo"]
-        suggested = page.locator(".q-dialog datalist").nth(1).locator("option[value='出生于']")
-        assert await suggested.count() == 1
-        await page.click(".q-dialog button:has-text('保存')")
-        await page.wait_for_selector("text=没有任何改动")
-        await page.get_by_role("button", name="更正关系").click()
-        await page.get_by_label("关系", exact=True).fill("出生于")
-        await page.click(".q-dialog button:has-text('保存')")
-        await page.wait_for_selector("[role=status]")
         await open_memory(chinese, user, "lives in Oslo")
         await page.click("button:has-text('编辑')")
         assert await page.get_by_label("主体").input_value() == "用户"
@@ -255,10 +158,6 @@ async def test_chinese_dialogs_name_types_and_relations_and_store_their_values(
         await page.click(".q-dialog button:has-text('保存')")
         await page.wait_for_selector(".mr-fact:has-text('类型'):has-text('计划')")
         await chinese.ready()
-    graph = await api(window, "GET", "/v1/graph", params={"user_id": user, "entity": "user"})
-    (relation,) = graph["relations"]
-    parts = ("source", "relationship", "destination")
-    assert [relation[part] for part in parts] == ["user", "born_in", "Oslo"]
     (item,) = (await memories_of(window, user)).values()
     assert (item["memory_type"], item["subject"]) == ("plan", "user")
 
@@ -310,19 +209,18 @@ async def test_keys_without_the_right_are_refused_in_words(
     async with await Library.open(settings) as library:
         _, agent_key = await library.store.keys.create(Grant(frozenset({"maya"}), "default"))
     refused = {
-        keys["reader"]: ("/explorer/graph?user=maya", "当前密钥为只读"),
+        keys["reader"]: ("/explorer/memories?user=maya", "当前密钥为只读"),
         agent_key: ("/explorer/user?user=maya", "当前密钥仅限一个智能体"),
     }
     for key, (path, text) in refused.items():
         async with window_on(browser, server.url, locale="zh-CN") as window:
             await sign_in(window, key)
             await window.open(path)
-            if "graph" in path:
-                await window.page.get_by_role("button", name="更正关系").first.click()
-                await window.page.get_by_label("终点").fill("Nowhere")
-                await window.page.click(".q-dialog button:has-text('保存')")
-            else:
-                await answer(window, "导出")
+            if "memories" in path:
+                await window.page.locator(".mr-item a").first.click()
+                await window.page.wait_for_selector("h2:has-text('变更历史')")
+                await window.ready()
+            await answer(window, "删除" if "memories" in path else "导出")
             await window.page.wait_for_selector(f"text={text}")
 
 

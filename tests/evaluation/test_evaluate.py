@@ -1,21 +1,18 @@
-"""`evaluate()`, and the figures of a run."""
+"""`evaluate()` and its options."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.charts import make_figures
 from memrecall.evaluation.corpus import Corpus, read_corpus
 from memrecall.evaluation.questions import QuestionSet, read_questions
 from memrecall.evaluation.runner import evaluate
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 
-from ..inert import EVIL
 from .conftest import EvaluationCli
 from .samples import CORPUS, QUERIES, write_lines
 
@@ -72,18 +69,3 @@ def test_retrieval_option_is_checked(evaluation: EvaluationCli) -> None:
     )
     outcome = evaluation.run("other", "recall", "--retrieval", "keyword")
     assert "--retrieval requires --mode search" in outcome.err
-
-
-async def test_figures_are_lines_or_intervals_by_category(library: Library, tmp_path: Path) -> None:
-    corpus, questions = files(tmp_path, [{**QUERIES[0], "category": EVIL}, *QUERIES[1:]])
-    search = await evaluate(library, corpus, questions, tmp_path / "search")
-    recall = await evaluate(
-        library, corpus, questions, tmp_path / "recall", mode="recall", stored=True
-    )
-    for run, count in ((search, 4), (recall, 6)):  # a recall has F1 and abstention too
-        figures = make_figures(run, run.summarize(), "en")
-        assert len(figures) == count
-        assert {"overall", EVIL} <= figures[1].groups.keys()
-        values = [value for figure in figures for point in figure.points for value in point]
-        values += [v for figure in figures for g in figure.groups.values() for v in g.values()]
-        assert all(map(math.isfinite, values))

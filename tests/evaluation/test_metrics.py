@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.cli.evaluation import slice_lines
-from memrecall.evaluation.metrics import CUTS, SLICES, abstention_curve, measure, summarize
+from memrecall.evaluation.metrics import CUTS, measure, summarize
 from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
 from memrecall.evaluation.statistics import (
     MetricTable,
@@ -195,63 +194,6 @@ def test_paired_interval_of_constant_gain() -> None:
     assert high[0] == pytest.approx(0.05)
 
 
-def asked(number: int, user: str, query: str, category: str = "") -> Question:
-    return Question(
-        query_id=f"q{number}", user_id=user, query=query, evidence=("a",), category=category
-    )
-
-
-SLICED = [
-    asked(1, "few", "What do I eat?"),
-    asked(2, "some", "我不吃什么"),
-    asked(3, "many", "I like this tea."),
-    asked(4, "most", "I got a letter.\nFrom whom?\nThe landlord"),
-]
-SIZES = {"few": 40, "some": 41, "many": 4_000, "most": 4_001}
-
-
-def test_slices_by_store_size_kind_and_language() -> None:
-    groups = {part.name: part.groups(SLICED, SIZES) for part in SLICES}
-    rows = {name: {label: list(r) for label, r in part.items()} for name, part in groups.items()}
-    assert rows == {
-        "category": {},
-        "store_size": {"up to 40": [0], "up to 400": [1], "up to 4,000": [2], "over 4,000": [3]},
-        "kind": {"question": [0, 1], "remark": [2], "conversation": [3]},
-        "language": {"en": [0, 2, 3], "zh": [1]},
-    }
-    assert list(rows["store_size"]) == ["up to 40", "up to 400", "up to 4,000", "over 4,000"]
-    assert list(rows["kind"]) == ["question", "remark", "conversation"]
-
-
-def test_slices_have_counts_and_main_metrics() -> None:
-    answers = [search_result(n, ["a" if n < 3 else "b"]) for n in range(1, 5)]
-    slices = summarize(SLICED, answers, [0.1] * 4, SIZES)["slices"]
-    assert set(slices) == {"store_size", "kind", "language"}
-    english = slices["language"]["en"]
-    assert english["questions"] == 3
-    assert english["metrics"]["recall@10"]["value"] == pytest.approx(1 / 3, abs=1e-6)
-    assert {"hit@10", "mrr"} <= english["metrics"].keys()
-    assert "ndcg@10" not in english["metrics"]
-    sizes_unknown = summarize(SLICED[:2], answers[:2], [0.1, 0.1])["slices"]
-    assert set(sizes_unknown) == {"language"}  # slices with one group are left out
-    recalls = [recall_result(n, ["a"], 0.8) for n in range(1, 5)]
-    metrics = summarize(SLICED, recalls, [0.1] * 4, SIZES)["slices"]["kind"]["remark"]["metrics"]
-    assert {"f1", "abstention_accuracy"} <= metrics.keys()
-
-
-def test_slices_as_text() -> None:
-    answers = [search_result(n, ["b", "a"]) for n in range(1, 5)]
-    metrics = summarize(SLICED, answers, [0.1] * 4, SIZES)
-    lines = slice_lines(metrics, "search")
-    assert lines[0] == "questions  recall@10  hit@10    mrr  slice"
-    assert lines[1] == "        1      1.000   1.000  0.500  store size: up to 40"
-    assert lines[-1].endswith("language: zh")
-    assert len({line.index(line.split("  ")[-1]) for line in lines}) == 1  # columns line up
-    undefined = [SLICED[0], question(2, [], "none"), question(3, ["a"], "fact")]
-    metrics = summarize(undefined, answers[:3], [0.1] * 3)
-    assert "        1          –       –      –  category: none" in slice_lines(metrics, "search")
-
-
 key_lists = st.lists(st.sampled_from(KEYS), max_size=30, unique=True)
 search_cases = st.lists(st.tuples(key_lists, key_lists), min_size=1, max_size=8)
 
@@ -288,15 +230,3 @@ def test_adversarial_questions_are_unanswerable() -> None:
     # Retrieved statements of the other person still count as found.
     overall = summarize(questions, answers, [0.1] * 4)["overall"]
     assert overall["recall@10"]["questions"] == 3
-
-
-def test_abstention_curve_covers_every_threshold() -> None:
-    questions = [question(1, ["a"]), question(2, ["b"]), question(3, [])]
-    answers = [
-        recall_result(1, ["a"], 0.9),
-        recall_result(2, ["b"], 0.3),
-        recall_result(3, [], 0.4),
-    ]
-    pairs = list(zip(questions, answers, strict=True))
-    assert abstention_curve(pairs) == [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (1.0, 1.0)]
-    assert abstention_curve(pairs[:2]) == []

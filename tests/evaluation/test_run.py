@@ -4,11 +4,12 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memrecall.evaluation.evaluators import SearchEvaluator
+from memrecall.evaluation.evaluator import Evaluator
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import RunFolder
 from memrecall.testing import ScriptedClient, call
@@ -70,25 +71,6 @@ def test_summary_has_plan_and_counts(evaluation: EvaluationCli) -> None:
 
 
 @MODES
-def test_run_reports_slices(evaluation: EvaluationCli, mode: str) -> None:
-    outcome = evaluation.run("run", mode)
-    slices = outcome.json["metrics"]["slices"]
-    counts = {name: {k: v["questions"] for k, v in part.items()} for name, part in slices.items()}
-    assert counts == {
-        "category": {"fact": 4, "name": 2, "unanswerable": 1},
-        "kind": {"question": 4, "remark": 2, "conversation": 1},
-        "language": {"en": 5, "zh": 2},
-    }
-    main = "recall@10" if mode == "search" else "f1"
-    assert main in slices["language"]["zh"]["metrics"]
-    files = ("--corpus", evaluation.corpus, "--queries", evaluation.queries)
-    again = ("--mode", mode, "--out", evaluation.folder / "run")
-    text = evaluation.shell("eval", "run", *files, *again).out
-    assert "language: zh" in text
-    assert "store size" not in text  # both users have a few rows
-
-
-@MODES
 def test_rows_after_as_of_are_hidden(evaluation: EvaluationCli, mode: str) -> None:
     evaluation.run("run", mode)
     rows = results(evaluation, "run")
@@ -114,15 +96,15 @@ def test_handed_off_keys_come_first(evaluation: EvaluationCli) -> None:
 def test_ctrl_c_during_last_question_closes_database(
     evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    original = SearchEvaluator.ask
+    original = Evaluator.ask
 
-    async def interrupt_last(self: SearchEvaluator, question: Question) -> Any:
+    async def interrupt_last(self: Evaluator, question: Question) -> Any:
         result = await original(self, question)
         if question.query_id == QUERIES[-1]["query_id"]:
             signal.raise_signal(signal.SIGINT)  # the event loop cancels the task at its next await
         return result
 
-    monkeypatch.setattr(SearchEvaluator, "ask", interrupt_last)
+    monkeypatch.setattr(Evaluator, "ask", interrupt_last)
     stopped = evaluation.run("run")
     assert (stopped.code, stopped.err) == (130, "stopped; run it again to continue\n")
     assert not [record for record in caplog.records if record.exc_info]
@@ -202,14 +184,14 @@ def test_killed_run_can_be_continued(large_evaluation: EvaluationCli) -> None:
 STUCK_PROGRAM = """
 import asyncio, itertools
 from memrecall.cli import main
-from memrecall.evaluation.evaluators import SearchEvaluator
-ask, numbers = SearchEvaluator.ask, itertools.count(1)
+from memrecall.evaluation.evaluator import Evaluator
+ask, numbers = Evaluator.ask, itertools.count(1)
 async def ask_or_wait(*given):
     if next(numbers) > 3:
         print("asking", flush=True)
         await asyncio.Event().wait()
     return await ask(*given)
-SearchEvaluator.ask = ask_or_wait
+Evaluator.ask = ask_or_wait
 main()
 """
 
@@ -264,33 +246,77 @@ def test_run_uses_given_database(evaluation: EvaluationCli, empty_location: str,
     assert "is not empty" in third.err
 
 
-def test_recorded_recalls_replay(
-    evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def recording(evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cassettes of the run `recorded`, which was interrupted after three questions."""
     cassettes = evaluation.folder / "tapes"
+    search = call("search_memories", query="过敏 rent", min_relevance_score=0.0)
     nothing = call("handoff", reason="done", search_summary="nothing", confidence=0.0)
-    client = ScriptedClient([nothing] * len(QUERIES))
-    monkeypatch.setattr("memrecall.memory.client_of", lambda settings: client)
-    rejected = evaluation.run("recorded", "recall", "--record", cassettes)
-    assert (rejected.code, "line 9: a memory without valid_from" in rejected.err) == (2, True)
+    client = ScriptedClient([search, nothing] * (len(QUERIES) + 1))  # the fourth is asked twice
     write_lines(evaluation.corpus, [row for row in CORPUS if "memory_key" not in row])
     write_lines(evaluation.queries, [{**row, "evidence": []} for row in QUERIES])
-    assert evaluation.run("recorded", "recall", "--record", cassettes).code == 0
-    assert len(list(cassettes.iterdir())) == len(QUERIES)
-    outcome = evaluation.run("replayed", "recall", "--replay", cassettes)
+    with monkeypatch.context() as patch:
+        patch.setattr("memrecall.memory.client_of", lambda settings: client)
+        with monkeypatch.context() as interrupted:
+            stop_after(3, interrupted)
+            assert evaluation.run("recorded", "recall", "--record", cassettes).code == 130
+        assert evaluation.run("recorded", "recall", "--record", cassettes).json["asked"] == 4
+    return cassettes
+
+
+def test_recorded_recalls_replay(evaluation: EvaluationCli, recording: Path) -> None:
+    assert len(list(recording.iterdir())) == len(QUERIES)
+    outcome = evaluation.run("replayed", "recall", "--replay", recording)
     assert outcome.code == 0, outcome.err
-    recording, replay = (evaluation.file(n, "results.jsonl") for n in ("recorded", "replayed"))
-    assert recording.read_bytes() == replay.read_bytes()
-    assert "is not empty" in evaluation.run("other", "recall", "--record", cassettes).err
-    (cassettes / "q4.jsonl").unlink()
-    assert "q4.jsonl" in evaluation.run("missing", "recall", "--replay", cassettes).err
+    assert outcome.json["plan"]["replayed"]
+    rows = results(evaluation, "replayed").values()
+    assert all((row["model_calls"], bool(row["retrieved"])) == (2, True) for row in rows)
+    files = [evaluation.file(name, "results.jsonl") for name in ("recorded", "replayed")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert "replayed = True, not False" in evaluation.run("replayed", "recall").err
 
 
-def test_contradictory_run_options_are_rejected(evaluation: EvaluationCli) -> None:
+def test_replay_that_differs_is_an_error(evaluation: EvaluationCli, recording: Path) -> None:
+    changed = [{**row, "evidence": [], "query": f"{row['query']}?"} for row in QUERIES]
+    write_lines(evaluation.queries, changed)
+    outcome = evaluation.run("changed", "recall", "--replay", recording)
+    assert (outcome.code, "q1.jsonl differs in messages" in outcome.err) == (2, True)
+    write_lines(evaluation.queries, [{**row, "evidence": []} for row in QUERIES])
+    (recording / "q4.jsonl").unlink()
+    assert "q4.jsonl" in evaluation.run("missing", "recall", "--replay", recording).err
+
+
+def test_recording_that_cannot_replay_is_rejected(
+    evaluation: EvaluationCli, recording: Path
+) -> None:
+    assert "is not empty" in evaluation.run("other", "recall", "--record", recording).err
+    empty = ("recall", "--record", evaluation.folder / "empty")
+    assert "--record needs a model" in evaluation.run("rules", *empty).err
+    write_lines(evaluation.corpus, CORPUS)
+    outcome = evaluation.run("undated", *empty)
+    assert (outcome.code, "line 9: a memory without valid_from" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("replayed", [True, False, None])
+def test_runs_with_and_without_the_mark_replayed_are_read(
+    evaluation: EvaluationCli, replayed: bool | None
+) -> None:
+    evaluation.run("run")
+    summary = json.loads(evaluation.file("run", "summary.json").read_bytes())
+    del summary["plan"]["replayed"]
+    summary["plan"] |= {} if replayed is None else {"replayed": replayed, "without": []}
+    evaluation.file("run", "summary.json").write_text(json.dumps(summary))
+    assert RunFolder(evaluation.folder / "run").read().state.plan.replayed is bool(replayed)
+
+
+def test_invalid_run_options_are_rejected(evaluation: EvaluationCli) -> None:
     assert "unknown mode 'guess'. Use search or recall" in evaluation.run("run", "guess").err
-    options = ("--record", evaluation.folder / "a", "--replay", evaluation.folder / "b")
+    options = ("--record", evaluation.folder / "tapes", "--replay", evaluation.folder)
     assert "are mutually exclusive" in evaluation.run("run", "recall", *options).err
-    assert "only for --mode recall" in evaluation.run("run", "search", *options[:2]).err
+    for kept in (options[:2], options[2:]):
+        assert "require --mode recall" in evaluation.run("run", "search", *kept).err
+    for wrong in ("--record", evaluation.corpus), ("--replay", evaluation.folder / "tapes"):
+        assert evaluation.run("run", "recall", *wrong).code == 2
     assert evaluation.run("run", "search", "--depth", 0).code == 2
     assert not (evaluation.folder / "run").exists()
 

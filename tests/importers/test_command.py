@@ -47,7 +47,6 @@ async def test_every_fixture_is_stored_once(library: Library) -> None:
         "gemini": 4,
         "gemini-cli": 5,
         "imessage": 5,
-        "langchain": 8,
         "mbox": 3,
         "mem0": 2,
         "openai": 11,

@@ -317,20 +317,6 @@ def test_mem0_memories_stay_memories() -> None:
     assert result.missing == []
 
 
-def test_langchain_reads_three_forms() -> None:
-    result = read(FIXTURES / "langchain")
-    assert result.said == [
-        ("user", None, "The boiler code is E119."),
-        ("assistant", None, "水压不足，请补水到 1.5 bar。"),
-        ("system", None, "You are a helpful travel agent."),
-        ("user", None, "Book the night train to Vienna, lower bunk please."),
-        ("tool", "book", "booked: coach 7"),
-        ("assistant", None, "已订好，7 号车厢下铺。"),
-        ("user", None, "我的护照十月到期"),
-        ("assistant", None, "Renew it six months before you travel."),
-    ]
-
-
 def test_openai_messages_need_no_ids() -> None:
     lines = read(FIXTURES / "openai" / "messages.jsonl")
     assert [text for _, _, text in lines.said][-2:] == ["好的", "好的"]

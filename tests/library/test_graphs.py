@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.errors import InvalidArgument, NotFound
+from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings
@@ -116,39 +116,6 @@ class TestGraph:
         assert robert.aliases == ("Bob", "Robert")
         assert len(await graph.page(limit=10)) == 5
 
-    async def test_merged_name_can_be_split_again_with_its_relations(self, graphs: GraphDB) -> None:
-        graph = Graph(graphs, ANN)
-        await graph.add({"Bob": "person"}, [NewRelation("Bob", "lives_in", "Oslo")])
-        await graph.add({}, [NewRelation("ACME", "employs", "Robert")])
-        await graph.merge("Robert", "Bob", ("m3",))
-        await graph.merge("Robert", "bob", ("m3", "m4"))
-        await graph.add(
-            {}, [NewRelation("bob", "plays", "flute"), NewRelation("x", "likes", "Bob")]
-        )
-        (robert,) = await graph.entities(["bob"])
-        assert (robert.name, robert.alias_sources) == ("Robert", {"Bob": ("m3", "m4")})
-
-        await graph.split("BOB")
-
-        assert await relations_around(graphs, "Robert") == [("ACME", "employs", "Robert")]
-        assert await relations_around(graphs, "Bob") == [
-            ("Bob", "lives_in", "Oslo"),
-            ("Bob", "plays", "flute"),
-            ("x", "likes", "Bob"),
-        ]
-        for name in ("Bob", "nobody"):
-            with pytest.raises(NotFound):
-                await graph.split(name)
-
-    async def test_split_of_the_first_name_renames_the_rest(self, graphs: GraphDB) -> None:
-        graph = Graph(graphs, ANN)
-        await graph.add({"Bob": "person"}, [NewRelation("Bob", "lives_in", "Oslo")])
-        await graph.merge("Robert", "Bob")
-        await graph.split("Robert")
-        assert await relations_around(graphs, "Bob") == [("Bob", "lives_in", "Oslo")]
-        assert await relations_around(graphs, "Robert") == []
-        assert {entity.name for entity in await graph.page(limit=9)} == {"Bob", "Robert", "Oslo"}
-
     async def test_relation_ends_those_that_it_replaces(self, graphs: GraphDB) -> None:
         graph = Graph(graphs, ANN)
         year = {n: datetime(n, 1, 1, tzinfo=UTC) for n in range(2019, 2027)}
@@ -252,16 +219,15 @@ def make_memory(location: str, engine: str) -> AsyncMemory:
 
 
 class TestMemoryWithGraph:
-    async def test_paths_export_import_and_erasure(
+    async def test_export_import_and_erasure(
         self, databases: Databases, engine: str, tmp_path: Path
     ) -> None:
         canary = "zqcanaryzq"
         first, second = databases.fresh(), databases.fresh()
         async with make_memory(first, engine) as memory:
             await memory.add(f"Ann works_at {canary} {canary} based_in Oslo", "ann", session_id="s")
-            await memory.merge_entities(canary, f"{canary} Ltd", "ann")
-            (path,) = (await memory.graph("Ann", "ann", to="Oslo"))["paths"]
-            assert len(path) == 2
+            await (await memory._open()).library.graph(ANN).merge(canary, f"{canary} Ltd")
+            assert len((await memory.graph("Ann", "ann", depth=2))["relations"]) == 2
             lines = [line async for line in memory.export("ann")]
             tables = [line.partition('"table": "')[2].partition('"')[0] for line in lines]
             assert {"entities", "aliases", "relations"} <= set(tables)

@@ -1,4 +1,4 @@
-"""Corrections by people: merged memories, wrong relations, and changes that others made first."""
+"""Corrections by people: wrong relations, and changes that others made first."""
 
 from typing import Any
 
@@ -6,8 +6,6 @@ import pytest
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
-
-from .conftest import get_item
 
 ANN = "ann"
 
@@ -28,82 +26,6 @@ async def current(memory: AsyncMemory) -> set[str]:
 async def triples(memory: AsyncMemory, entity: str) -> set[tuple[str, str, str]]:
     relations = (await memory.graph(entity, ANN))["relations"]
     return {(r["source"], r["relationship"], r["destination"]) for r in relations}
-
-
-async def test_merge_replaces_memories_and_keeps_their_sources(memory: AsyncMemory) -> None:
-    tea, again, other = await add_facts(memory, "likes tea", "爱喝茶", "has a dog")
-    await memory.update(again, pinned=True, user_id=ANN)
-    sources = [
-        (await memory.get(key, user_id=ANN) or {})["source_message_ids"][0] for key in (tea, again)
-    ]
-
-    merged = await memory.merge(tea, [again], "likes green tea", user_id=ANN)
-
-    assert merged["message"] == "merged"
-    assert merged["supersedes"] == tea
-    assert merged["source_message_ids"] == sources
-    assert merged["pinned"] is True
-    assert await current(memory) == {"likes green tea", "has a dog"}
-    for key in (tea, again):
-        old = await get_item(memory, key, user_id=ANN)
-        assert (old["superseded_by"], old["superseded_reason"]) == (merged["id"], "merged")
-    hits = (await memory.search("green tea", ANN, threshold=0.0))["results"]
-    assert hits[0]["id"] == merged["id"]
-    assert {hit["id"] for hit in hits}.isdisjoint({tea, again})
-    assert other in {item["id"] for item in (await memory.get_all(ANN))["results"]}
-
-
-@pytest.mark.parametrize("key", [0, 1, 2])
-async def test_one_undo_takes_a_merge_back(memory: AsyncMemory, key: int) -> None:
-    ids = await add_facts(memory, "likes tea", "likes green tea")
-    merged = await memory.merge(ids[0], [ids[1]], user_id=ANN)
-    assert await current(memory) == {"likes tea"}
-
-    await memory.undo([*ids, merged["id"]][key], user_id=ANN)
-
-    assert await current(memory) == {"likes tea", "likes green tea"}
-    events = [step["event"] for step in await memory.history(ids[1], user_id=ANN)]
-    assert events == ["ADD", "UPDATE", "UNDO"]
-
-
-async def test_merge_refuses_what_cannot_become_one(memory: AsyncMemory) -> None:
-    tea, coffee, gone = await add_facts(memory, "likes tea", "likes coffee", "likes water")
-    (elsewhere,) = await add_facts(memory, "likes milk", agent_id="helper")
-    await memory.delete(gone, user_id=ANN)
-    for others, error in (
-        ([tea], InvalidArgument),
-        ([gone], NotFound),
-        (["none"], NotFound),
-        ([elsewhere], InvalidArgument),
-    ):
-        with pytest.raises(error):
-            await memory.merge(tea, others, user_id=ANN)
-    with pytest.raises(InvalidArgument):
-        await memory.merge(tea, [coffee], " ", user_id=ANN)
-    await memory.merge(tea, [coffee], user_id=ANN)
-    with pytest.raises(Conflict, match="was superseded"):
-        await memory.merge(coffee, [tea], user_id=ANN)
-    assert await current(memory) == {"likes tea", "likes milk"}
-
-
-async def test_merge_is_the_users_own_words_if_one_of_the_memories_is(memory: AsyncMemory) -> None:
-    (own,) = await add_facts(memory, "lives in Oslo")
-    claim, other = [
-        (await memory.add([{"role": "assistant", "content": text}], ANN, infer=False))["results"][
-            0
-        ]["id"]
-        for text in ("You live in Rome", "Your home is Rome")
-    ]
-    assert (await memory.merge(claim, [other], user_id=ANN))["origin"] == "assistant"
-    await memory.undo(claim, user_id=ANN)
-    assert (await memory.merge(claim, [own], "lives in Oslo", user_id=ANN))["origin"] == "user"
-
-
-async def test_merged_memory_stays_in_the_session_that_has_ended(memory: AsyncMemory) -> None:
-    tea, coffee = await add_facts(memory, "likes tea", "likes coffee", session_id="s1")
-    await memory.end_session(ANN, session_id="s1")
-    merged = await memory.merge(tea, [coffee], "likes hot drinks", user_id=ANN)
-    assert merged["session_id"] == "s1"
 
 
 async def test_change_of_another_is_not_overwritten(memory: AsyncMemory) -> None:

@@ -391,7 +391,6 @@ async def test_arguments_of_the_wrong_type_are_typed_errors(memory: AsyncMemory)
         "policy of a schedule": lambda: memory.schedule_sweeps(60, wrong, user_id="ann"),
         "interval": lambda: memory.schedule_sweeps(wrong, user_id="ann"),
         "entity": lambda: memory.graph(number, "ann"),
-        "other entity": lambda: memory.graph("user", "ann", to=number),
         "cursor of entities": lambda: memory.graph(None, "ann", cursor=number),
         "cursor": lambda: memory.get_all("ann", cursor=number),
         "text as metadata": lambda: memory.add("I like tea.", "ann", metadata=wrong),

@@ -48,8 +48,8 @@ async def fill_everything(memory: AsyncMemory) -> None:
     expired = await memory.add("gone", "ann", infer=False, expiration_date="2024-01-01")
     await memory.add("secret", "ann", infer=False, sensitive=True, memory_type="short")
     await memory.update(expired["results"][0]["id"], pinned=True, metadata={"k": 0.1})
-    await memory.merge_entities("Paris", "Ärger", "ann")
-    await memory.merge_entities("Paris", "Zoll", "ann")
+    for alias in ("Ärger", "Zoll"):
+        await library.graph(Scope("ann")).merge("Paris", alias)
     await memory.add("purge me", "ann", infer=False)
     (purged,) = (await memory.get_all("ann", limit=1))["results"]
     await memory.purge(purged["id"], sources=True)

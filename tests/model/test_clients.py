@@ -27,7 +27,6 @@ from pydantic import BaseModel
 from memrecall import retries
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.model import make_client
-from memrecall.model.json_calls import JsonCallClient
 from memrecall.model.servers import ServerClient
 from memrecall.settings import Settings
 from memrecall.testing import ScriptedClient, say
@@ -56,12 +55,9 @@ def test_no_client_without_a_model() -> None:
 
 
 def test_settings_select_the_client() -> None:
-    native = make_client(Settings(model="gpt-9-unheard-of"))
-    assert isinstance(native, ServerClient)
-    assert native.model_info["function_calling"]
-    client = make_client(Settings(model="m", base_url="http://x/v1", tool_calls="json"))
-    assert isinstance(client, JsonCallClient)
-    assert client.model == "m"
+    client = make_client(Settings(model="gpt-9-unheard-of"))
+    assert isinstance(client, ServerClient)
+    assert client.model_info["function_calling"]
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://me:pw@host/v1", "http://x/?key=1"])
@@ -461,10 +457,9 @@ async def test_misspelt_argument_is_refused() -> None:
 def test_loading_imports_what_the_first_call_needs() -> None:
     script = """
 import asyncio, sys
-from memrecall.model.json_calls import JsonCallClient
 from memrecall.model.servers import ServerClient
 assert "openai" not in sys.modules
-asyncio.run(JsonCallClient(ServerClient("tiny", base_url="http://127.0.0.1:1/v1")).load())
+asyncio.run(ServerClient("tiny", base_url="http://127.0.0.1:1/v1").load())
 assert "openai.resources.chat.completions" in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)

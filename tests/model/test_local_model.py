@@ -50,6 +50,7 @@ def address() -> Iterator[str]:
     parameters.model.path = find_weights()
     parameters.n_ctx = 4096
     parameters.n_parallel = 1
+    parameters.use_jinja = True  # tool calls need the template of the model
     parameters.port = 0  # any free port on 127.0.0.1
     parameters.verbosity = -1
     server = xllamacpp.Server(parameters)
@@ -62,7 +63,7 @@ async def client(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ChatCompletionClient]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    settings = Settings(model="smollm2", base_url=address, tool_calls="json", model_timeout=300)
+    settings = Settings(model="smollm2", base_url=address, model_timeout=300)
     model_client = make_client(settings)
     assert model_client is not None
     yield model_client
@@ -78,7 +79,7 @@ async def test_local_model_calls_a_tool_and_reads_its_result(
     )
     assert isinstance(first.content, list)
     (call,) = first.content
-    assert call.id == "call_1"
+    assert call.id
     assert call.name in {tool.name for tool in tools}
     assert isinstance(json.loads(call.arguments), dict)
     assert first.usage.prompt_tokens > 0
@@ -89,12 +90,10 @@ async def test_local_model_calls_a_tool_and_reads_its_result(
         FunctionExecutionResultMessage(content=[result]),
     ]
     second = await client.create(
-        [*MESSAGES, *turn], tools=tools, tool_choice=tools[1], extra_create_args=options
+        [*MESSAGES, *turn], tools=tools[1:], tool_choice="required", extra_create_args=options
     )
     assert isinstance(second.content, list)
-    assert [(tool_call.id, tool_call.name) for tool_call in second.content] == [
-        ("call_2", "handoff")
-    ]
+    assert [tool_call.name for tool_call in second.content] == ["handoff"]
     assert "summary" in json.loads(second.content[0].arguments)
 
 

@@ -15,9 +15,10 @@ from memrecall.scope import Scope
 from memrecall.server.mcp.server import make_context
 from memrecall.server.rpc.codec import as_json
 from memrecall.store import NewKnowledge
-from memrecall.testing import open_library
 from memrecall.types import NewMessage, Origin, Role
 from tests.cases import check_each_async
+
+from ..libraries import open_library
 
 SAME = [
     ("I live in Rome", "The user lives in Rome."),

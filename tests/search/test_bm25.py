@@ -72,9 +72,7 @@ def test_coverage_is_the_weight_of_matching_terms() -> None:
 
 
 def test_rank_texts_without_a_database() -> None:
-    hits = rank_texts(TEXTS, "数据库配置")
-    assert hits[0].position == 3
-    assert {item.position for item in hits} == {3, 6}
+    assert rank_texts(TEXTS, "数据库配置") == [3, 6]
     assert rank_texts(TEXTS, "zeppelin") == []
     assert rank_texts([], "tea") == []
     assert rank_texts(["tea"], "!!!") == []

@@ -18,10 +18,10 @@ from memrecall.search import LexicalQuery, SemanticQuery, unit_vector
 from memrecall.search.index.postings import QueryCost
 from memrecall.search.ranking.lexical import K1, B, TermWeights, _QueryMatcher, match_words
 from memrecall.settings import Settings
-from memrecall.testing import open_library
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each
+from ..libraries import open_library
 
 ANN = Scope("user")
 WORDS = ["tea", "cup", "茶", "火锅", "吃火锅", "a", "火 锅", "火，锅", "锅火"]

@@ -8,10 +8,10 @@ import pytest
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchPage, SearchRequest
-from memrecall.testing import open_library
 from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
+from ..libraries import open_library
 
 pytestmark = pytest.mark.texts
 

@@ -18,9 +18,9 @@ from memrecall.search.index.rows import Mask
 from memrecall.search.ranking.context import ThreadScores, thread_scores
 from memrecall.search.ranking.lexical import bm25, query_terms
 from memrecall.store import RowChanges
-from memrecall.testing import open_library
 from memrecall.types import NewMessage, Role
 
+from ..libraries import open_library
 from .index_rows import START, make_columns, memory, message
 
 REACH = 16

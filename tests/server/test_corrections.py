@@ -1,4 +1,4 @@
-"""Corrections over HTTP: merge, relations, changes of others, the audit log and refused keys."""
+"""Corrections over HTTP: relations, changes of others, the audit log and refused keys."""
 
 import httpx
 import pytest
@@ -16,21 +16,6 @@ async def entries(service: HttpService) -> list[AuditEntry]:
     """Return the audit log of ann, oldest first."""
     page = await service.library.store.audit(Scope("ann")).page(limit=50)
     return list(reversed(page.items))
-
-
-async def test_memories_are_merged_and_the_merge_undone(ann: httpx.AsyncClient) -> None:
-    first, second = await add_verbatim(ann, "likes tea"), await add_verbatim(ann, "爱喝茶")
-    body = {"others": [second], "data": "likes green tea"}
-    merged = (await ann.post(f"/v1/memories/{first}/merge", json=body)).json()
-    assert (merged["supersedes"], merged["message"]) == (first, "merged")
-    assert await list_memories(ann) == ["likes green tea"]
-    again = check_error(await ann.post(f"/v1/memories/{first}/merge", json=body), 409, "CONFLICT")
-    assert again["details"]["reason"] == "superseded"
-    assert (await ann.post(f"/v1/memories/{merged['id']}/undo")).status_code == 200
-    assert set(await list_memories(ann)) == {"likes tea", "爱喝茶"}
-    check_error(
-        await ann.post(f"/v1/memories/{first}/merge", json={"others": []}), 400, "INVALID_ARGUMENT"
-    )
 
 
 async def test_change_of_another_client_is_a_conflict(ann: httpx.AsyncClient) -> None:
@@ -73,7 +58,7 @@ async def test_read_only_key_cannot_correct(service: HttpService) -> None:
     key = await add_verbatim(writer, "stays")
     reader = await service.client_with_key("ann", read_only=True)
     for refusal in (
-        await reader.post(f"/v1/memories/{key}/merge", json={"others": ["x"]}),
+        await reader.patch(f"/v1/memories/{key}", json={"memory": "goes"}),
         await reader.post("/v1/graph/correct", json=RELATION),
     ):
         assert check_error(refusal, 403, "PERMISSION_DENIED")["details"]["reason"] == "read_only"

@@ -57,8 +57,6 @@ async def call_every_operation(
         if template in PUBLIC:
             continue
         names = {"user_id": user, **ids}
-        if template.endswith("/merge"):  # The walk has erased the memory before.
-            names["memory_id"] = ids["merged_id"]
         path = fill_template(template, names)
         for method, operation in item.items():
             if operation["operationId"] == ERASURE:
@@ -92,8 +90,6 @@ async def store_user_data(service: HttpService, user: str, text: str) -> dict[st
     memories = [
         NewMemory(content=text, memory_key=f"k-{user}"),
         NewMemory(content=text, memory_key=f"p-{user}", subject="user", field="motto"),
-        NewMemory(content=text, memory_key=f"m-{user}"),
-        NewMemory(content=text, memory_key="mem_0002"),  # of the document's example of a merge
     ]
     await service.library.add_memories(scope, memories, origin=Origin.USER, actor="test")
     relations = [NewRelation(text, "is", text), NewRelation(*EXAMPLE_RELATION)]
@@ -102,7 +98,7 @@ async def store_user_data(service: HttpService, user: str, text: str) -> dict[st
     body = {"messages": f"Remember that my motto is {text}.", "background": True}
     report = (await owner.post("/v1/memories", json=body)).json()
     await service.app.service.memory.job(report["job"]["job_id"], wait=True)
-    ids = {"memory_id": f"k-{user}", "merged_id": f"m-{user}", "session_id": "default"}
+    ids = {"memory_id": f"k-{user}", "session_id": "default"}
     return {**ids, "job_id": report["job"]["job_id"]}
 
 
@@ -159,11 +155,8 @@ async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> No
         "patch /v1/memories/{memory_id}",
         "post /v1/memories/{memory_id}/undo",
         "post /v1/memories/{memory_id}/purge",
-        "post /v1/memories/{memory_id}/merge",
         "post /v1/graph/correct",
         "post /v1/graph/extract",
-        "post /v1/graph/merge",
-        "post /v1/graph/split",
         "post /v1/sessions/{session_id}/end",
         "post /v1/sweep",
         "post /v1/users/{user_id}/import",

@@ -15,7 +15,6 @@ OPERATIONS = {
     "search": "search_memories",
     "retrieve": "search_memories",
     "update": "update_memory",
-    "merge": "merge_memories",
     "history": "read_history",
     "delete": "delete_memory",
     "forget": "delete_memory",
@@ -33,8 +32,6 @@ OPERATIONS = {
     "recall": "recall_memories",
     "graph": "read_graph",
     "extract": "extract_relations",
-    "merge_entities": "merge_entities",
-    "split_entity": "split_entity",
     "correct_relation": "correct_relation",
     "long_term": "read_profile",  # experience is a memory type, knowledge has JSON-RPC tools
     "state": "read_state",

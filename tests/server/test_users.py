@@ -193,20 +193,16 @@ class TestSources:
 
 
 class TestGraphAndSessions:
-    async def test_extract_merge_and_split(self, ann: httpx.AsyncClient) -> None:
+    async def test_extract(self, ann: httpx.AsyncClient) -> None:
         text = "My sister Clara works at Helix Labs."
         extracted = await post(ann, "/v1/graph/extract", messages=text)
         assert {"Clara", "Helix Labs"} <= {entity["name"] for entity in extracted["entities"]}
         assert extracted["problems"] == []
         assert (await ann.get("/v1/users/ann/messages")).json()["items"] == []  # not stored
 
-        await post(ann, "/v1/graph/merge", name="Clara", alias="Clarissa")
-        relations = (await ann.get("/v1/graph", params={"entity": "Clarissa"})).json()["relations"]
+        relations = (await ann.get("/v1/graph", params={"entity": "Clara"})).json()["relations"]
         assert relations
         assert relations[0]["source_message_ids"] == []
-        await post(ann, "/v1/graph/split", alias="Clarissa")
-        again = (await ann.get("/v1/graph", params={"entity": "Clarissa"})).json()["relations"]
-        assert again == []
 
     async def test_profile_has_evidence(self, sqlite_service: HttpService) -> None:
         ann = await sqlite_service.client_with_key("ann")

@@ -8,7 +8,6 @@ import type {
   ListMemoriesFields,
   MemoryItem,
   MemoryPage,
-  MergeFields,
   MessageItem,
   PurgedMemory,
   UpdatedMemory,
@@ -63,17 +62,6 @@ export class MemoriesApi {
   /** Erase a memory permanently, with its history. */
   purge(memoryId: string, fields: { sources?: boolean } = {}, options: CallOptions = {}): Promise<PurgedMemory> {
     return this.transport.json("POST", path`/v1/memories/${memoryId}/purge`, { ...options, query: fields });
-  }
-
-  /** Replace a memory and others by one. */
-  merge(
-    memoryId: string,
-    others: string[],
-    fields: MergeFields = {},
-    options: CallOptions = {},
-  ): Promise<UpdatedMemory> {
-    const body = { others, ...fields };
-    return this.transport.json("POST", path`/v1/memories/${memoryId}/merge`, { ...options, body });
   }
 
   /** Read the changes of a memory, the oldest first. */

@@ -256,26 +256,6 @@ export interface paths {
         patch: operations["update_memory"];
         trace?: never;
     };
-    "/v1/memories/{memory_id}/merge": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Merge Memories
-         * @description Replace a memory and others by one with the sources of all; an undo takes it back.
-         */
-        post: operations["merge_memories"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/memories/{memory_id}/history": {
         parameters: {
             query?: never;
@@ -307,7 +287,7 @@ export interface paths {
         put?: never;
         /**
          * Undo Memory
-         * @description Undo the last change of a memory: an update, a merge, a supersession or a deletion.
+         * @description Undo the last change of a memory: an update, a supersession or a deletion.
          */
         post: operations["undo_memory"];
         delete?: never;
@@ -385,7 +365,7 @@ export interface paths {
         };
         /**
          * Read Graph
-         * @description Read an entity's relations, the shortest paths between two entities, or all entities.
+         * @description Read an entity's relations, or all entities.
          */
         get: operations["read_graph"];
         put?: never;
@@ -411,46 +391,6 @@ export interface paths {
          *     a session, and add them to the graph.
          */
         post: operations["extract_relations"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/graph/merge": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Merge Entities
-         * @description Record that two names mean the same entity.
-         */
-        post: operations["merge_entities"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/graph/split": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Split Entity
-         * @description Undo a merge: move an alias and its relations to a new entity.
-         */
-        post: operations["split_entity"];
         delete?: never;
         options?: never;
         head?: never;
@@ -903,12 +843,6 @@ export interface components {
             summaries: number;
             success: boolean | null;
         };
-        /** @description A change of the names of entities. */
-        EntityChange: {
-            alias: string;
-            name: string | null;
-            message: string;
-        };
         /** @description The number of erased rows of each kind. */
         ErasedUser: {
             sessions: number;
@@ -1018,11 +952,10 @@ export interface components {
             sequence_no?: number;
             project?: string | null;
         };
-        /** @description The requested entities, relations of an entity, or paths between two entities. */
+        /** @description The requested entities, or relations of an entity. */
         GraphAnswer: {
             entities?: components["schemas"]["GraphEntity"][] | null;
             relations?: components["schemas"]["GraphRelation"][] | null;
-            paths?: components["schemas"]["GraphRelation"][][] | null;
             next_cursor?: string | null;
         };
         /** @description An entity and its names. */
@@ -1334,23 +1267,6 @@ export interface components {
              */
             show_expired?: boolean;
         };
-        /** @description The other memories of a merge, and the text of the new one (default: the first text). */
-        MergeMemoriesRequest: {
-            /** @description The owner of the data; optional for a key of one user. */
-            user_id?: string | null;
-            project?: string | null;
-            others: string[];
-            data?: string | null;
-        };
-        /** @description Two names of the same entity. */
-        MergeRequest: {
-            /** @description The owner of the data; optional for a key of one user. */
-            user_id?: string | null;
-            project?: string | null;
-            agent_id?: string | null;
-            name: string;
-            alias: string;
-        };
         /** @description A message, in the shape of a memory. */
         MessageItem: {
             id: string;
@@ -1653,14 +1569,6 @@ export interface components {
             last_sequence_no: number;
             text: string;
             by: string;
-        };
-        /** @description A name that was merged into an entity by mistake. */
-        SplitRequest: {
-            /** @description The owner of the data; optional for a key of one user. */
-            user_id?: string | null;
-            project?: string | null;
-            agent_id?: string | null;
-            alias: string;
         };
         /** @description A background job, and its state when the response was sent. */
         StartedJob: {
@@ -2312,32 +2220,6 @@ export interface operations {
             };
         };
     };
-    merge_memories: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                memory_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["MergeMemoriesRequest"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["UpdatedMemory"];
-                };
-            };
-        };
-    };
     read_history: {
         parameters: {
             query?: {
@@ -2479,9 +2361,7 @@ export interface operations {
                 agent_id?: string | null;
                 /** @description Return its relations; without it, the entities. */
                 entity?: string | null;
-                /** @description Return the shortest paths from `entity` to it. */
-                to?: string | null;
-                depth?: number | null;
+                depth?: number;
                 /** @description The state as of this time. */
                 as_of?: string | null;
                 limit?: number;
@@ -2525,54 +2405,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ExtractedGraph"];
-                };
-            };
-        };
-    };
-    merge_entities: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["MergeRequest"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EntityChange"];
-                };
-            };
-        };
-    };
-    split_entity: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["SplitRequest"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EntityChange"];
                 };
             };
         };

@@ -52,4 +52,3 @@ export type DeleteAllFields = Omit<Query<"delete_memories">, Bound | "filters"> 
   filters?: Record<string, unknown>;
 };
 export type UpdateFields = Schemas["UpdateRequest"];
-export type MergeFields = Omit<Schemas["MergeMemoriesRequest"], Bound | "others">;

@@ -1,33 +1,25 @@
 """`MemoryContext`: recall inside a parent's model context, with no other change to the parent."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
 from autogen_core import CancellationToken, Component
 from autogen_core.model_context import ChatCompletionContext
-from autogen_core.models import AssistantMessage, LLMMessage, UserMessage
-from autogen_core.tools import BaseTool, ToolSchema
+from autogen_core.models import LLMMessage
 from pydantic import BaseModel, Field
 
 from memrecall.agent.autogen.components import BlockConfig, RecallComponent
 from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions
 from memrecall.agent.offline.needs import RecallWhen
-from memrecall.agent.phrases import say
-from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message, is_block_message
+from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message
 from memrecall.agent.result import RecallResult, StopReason
 from memrecall.agent.trace import Observer
 from memrecall.library.library import Library
 from memrecall.messages import USER_SOURCES, parse_messages
 from memrecall.scope import Scope
-from memrecall.text.language import language_of
-from memrecall.types import Language
-
-LONG_MESSAGE = 8_000  # characters
-_START_CHARACTERS = 300
-_PART_CHARACTERS = 4_000  # of a long message, in one result of the tool that reads it
 
 
 class MemoryContextState(BaseModel):
@@ -41,7 +33,6 @@ class MemoryContextConfig(BlockConfig):
     """The settings of a `MemoryContext`."""
 
     initial_messages: list[LLMMessage] | None = None
-    long_message_characters: int = LONG_MESSAGE
 
 
 class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryContextConfig]):
@@ -67,7 +58,6 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
         when: RecallWhen = "auto",
-        long_message_characters: int = LONG_MESSAGE,
         **arguments: Unpack[RecallArguments],
     ) -> None:
         super().__init__(initial_messages)
@@ -75,16 +65,13 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         self._block_recaller = BlockRecaller(
             self._recaller, user_sources, block_characters, when=when
         )
-        self._long_message = long_message_characters
         self._config = MemoryContextConfig(
             options=arguments.get("options", RecallOptions()),
             initial_messages=initial_messages,
             user_sources=sorted(self._block_recaller.user_sources),
             block_characters=block_characters,
             when=when,
-            long_message_characters=long_message_characters,
         )
-        self._has_reader = False
         self._blocks: dict[int, str] = {}  # by the index of the user message
         self._lock = asyncio.Lock()
         self.last_result: RecallResult | None = None
@@ -108,11 +95,7 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         )
 
     async def get_messages(self) -> list[LLMMessage]:
-        """Return the messages, with the recalled block before the last user message.
-
-        That message and all after it are whole; long ones before it may be shortened, see
-        `message_tool`.
-        """
+        """Return the messages, with the recalled block before the last user message."""
         messages = list(self._messages)
         index = self._block_recaller.last_request(messages)
         if index is None:
@@ -129,20 +112,9 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
                 blocks.clear()
                 if not _is_cancelled(self.last_result):  # the next run recalls again
                     blocks[index] = block
-        if self._has_reader:
-            numbered = enumerate(messages[:index], 1)
-            messages[:index] = [self._shorten(message, number) for number, message in numbered]
         if block:
             messages.insert(index, block_message(block))
         return messages
-
-    def message_tool(self, language: Language = "en") -> "ReadMessageTool":
-        """Return a tool that reads long messages, and shorten those before the request from now on.
-
-        Without the tool every message stays whole, because the parent's model could not read it.
-        """
-        self._has_reader = True
-        return ReadMessageTool(self._read, language)
 
     async def clear(self) -> None:
         """Remove the messages and the recalled block; nothing stored is touched."""
@@ -161,57 +133,6 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         self._messages = loaded.messages
         self._blocks = loaded.blocks
 
-    def _shorten(self, message: LLMMessage, number: int) -> LLMMessage:
-        text = message.content
-        if not isinstance(message, UserMessage | AssistantMessage) or not isinstance(text, str):
-            return message
-        if len(text) <= self._long_message or is_block_message(message):
-            return message
-        start = text[:_START_CHARACTERS]
-        note = say(language_of(text), "long_message", number=number, total=len(text), start=start)
-        return message.model_copy(update={"content": note})
-
-    def _read(self, number: int) -> str | None:
-        """Return the text of a message, None if there is none."""
-        message = self._messages[number - 1] if number <= len(self._messages) else None
-        return message.content if message and isinstance(message.content, str) else None
-
 
 def _is_cancelled(result: RecallResult | None) -> bool:
     return result is not None and result.stop_reason is StopReason.CANCELLED
-
-
-class ReadMessageArguments(BaseModel):
-    """Arguments of `read_message`."""
-
-    number: int = Field(ge=1)
-    start: int = Field(default=0, ge=0)
-
-
-class ReadMessageTool(BaseTool[ReadMessageArguments, Any]):
-    """Reads a long message of a parent's context, part by part."""
-
-    def __init__(self, read: Callable[[int], str | None], language: Language) -> None:
-        description = say(language, "read_message")
-        super().__init__(ReadMessageArguments, str, "read_message", description)
-        self._read = read
-        self._language = language
-
-    @property
-    def schema(self) -> ToolSchema:
-        """The schema for the parent's model, in the language of the tool."""
-        schema = super().schema
-        for name, argument in schema["parameters"]["properties"].items():
-            argument["description"] = say(self._language, f"read_message_{name}")
-        return schema
-
-    async def run(self, args: ReadMessageArguments, cancellation_token: CancellationToken) -> str:
-        """Return a part of the message, with what is left of it."""
-        text = self._read(args.number)
-        if text is None:
-            return say(self._language, "read_message_missing", number=args.number)
-        end = min(args.start + _PART_CHARACTERS, len(text))
-        place = say(
-            self._language, "read_message_place", start=args.start, end=end, total=len(text)
-        )
-        return f"{place}\n{text[args.start : end]}"

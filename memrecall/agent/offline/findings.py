@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.offline.request import asks_something
@@ -61,33 +60,6 @@ class Situation:
     def current_searches(self) -> list[ToolRun]:
         """The searches of this iteration, failed ones included."""
         return [run for run in self.current_runs if run.tool == SEARCH]
-
-    @property
-    def consecutive_searches(self) -> int:
-        """The number of searches of this iteration since its last other call."""
-        runs = reversed(self.current_runs)
-        return sum(1 for _ in takewhile(lambda run: run.tool == SEARCH, runs))
-
-    @property
-    def fruitless_searches(self) -> int:
-        """The number of latest successful searches of this iteration without a new key."""
-        known: set[str] = set()
-        count = 0
-        for number, run in enumerate(self.runs):
-            keys = _keys(run)
-            if number >= self.earlier_runs and run.tool == SEARCH and run.error is None:
-                count = 0 if keys - known else count + 1
-            known |= keys
-        return count
-
-
-def _keys(run: ToolRun) -> set[str]:
-    match run.output:
-        case SearchMemoriesOutput(results=results):
-            return {result.memory_key for result in results}
-        case GetMemoryDetailOutput(before=before, after=after, sources=sources):
-            return {message.memory_key for message in (*before, *after, *sources)}
-    return set()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
 """Arguments of the handoff: keys, a summary with quotations, a confidence, a question."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from memrecall.agent.offline.findings import Candidate, Findings, Situation
-from memrecall.agent.offline.phrases import explain
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage
 from memrecall.agent.offline.selection import Selection
 from memrecall.agent.phrases import say, say_codes
 from memrecall.budget import Limit
+from memrecall.text.language import fill_phrase, read_phrases
 from memrecall.text.tokens import word_coverage
 from memrecall.text_length import single_line
 from memrecall.types import Language
@@ -18,6 +20,9 @@ _MAX_QUERY_LENGTH = 80
 _MAX_LISTED_WORDS = 4
 _WINDOW_CONFIDENCE = 0.8
 _ROLES = ("user", "assistant")
+
+explain = partial(fill_phrase, read_phrases(Path(__file__).with_name("phrases.json")))
+"""Return a text of the rules in English or Chinese: a thought, a summary or a question."""
 
 
 def build_handoff(

@@ -15,15 +15,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memrecall.agent.offline.findings import Candidate, Situation, collect_findings
-from memrecall.agent.offline.handoff import build_empty_handoff, build_handoff, build_window_handoff
+from memrecall.agent.offline.handoff import (
+    build_empty_handoff,
+    build_handoff,
+    build_window_handoff,
+    explain,
+)
 from memrecall.agent.offline.needs import is_greeting
-from memrecall.agent.offline.phrases import explain
 from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage, parse_request
 from memrecall.agent.offline.selection import repeats_question, select_evidence
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS, matches_any
 from memrecall.agent.policy import RecallStep
-from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, KeywordModel, RecallState
+from memrecall.agent.state import KeywordModel, RecallState
 from memrecall.agent.tools import DETAIL, EXPANSION, HANDOFF, SEARCH
 from memrecall.agent.tools.models import SearchMemoriesInput, ToolErrorCode
 from memrecall.budget import Budget, Limit
@@ -35,16 +39,11 @@ from memrecall.text.times import TimeSpan
 from memrecall.text.tokens import is_cjk, word_coverage
 from memrecall.workers import in_process
 
-_MAX_SEARCHES = 5  # in an iteration
 _MAX_DETAILS = 3
 _SURE = 0.55  # with this confidence no larger window is needed
 _MAX_FAILURES = 2  # of the store
 # Without an embedder, or with vectors of another one, words still match. The store is tried twice.
 _WORDS_MAY_DO = frozenset({ToolErrorCode.EMBEDDER, ToolErrorCode.REFUSED, ToolErrorCode.STORAGE})
-# Searches without a new key, after which others find nothing either. With no candidate at all one
-# more is tried: then the loop steers, and it ends the recall if it has to do so twice.
-_MAX_FRUITLESS_SEARCHES = 2
-_MAX_FRUITLESS_AT_START = 3
 _MIN_QUESTION_CHARACTERS = 4
 _MIN_CONTEXT_WORDS = 3  # a conversation with fewer has no clear subject yet
 _MAX_WEAK_TERMS = 2  # a reference with so few terms may mean many things
@@ -153,17 +152,10 @@ class _StepDecision:
         return _call(EXPANSION, arguments, thought)
 
     def _search(self) -> RecallStep | None:
-        situation, findings = self._situation, self._findings
-        is_start = not findings.candidates and situation.window.iteration == 1
-        fruitless_limit = _MAX_FRUITLESS_AT_START if is_start else _MAX_FRUITLESS_SEARCHES
-        if (
-            self._cannot_profit_from_search()
-            or len(situation.current_searches) >= _MAX_SEARCHES
-            or situation.consecutive_searches >= MAX_CONSECUTIVE_SEARCHES
-            or situation.fruitless_searches >= fruitless_limit
-        ):
+        # An iteration has two searches at most, so that the limits on searches never apply.
+        if self._cannot_profit_from_search():
             return None
-        plan = _plan_next_search(self._request, situation)
+        plan = _plan_next_search(self._request, self._situation)
         return None if plan is None else _call(SEARCH, plan.arguments, self._explain(plan))
 
     def _cannot_profit_from_search(self) -> bool:

@@ -51,7 +51,7 @@ async def search_memories(
         state.consecutive_searches += 1
         return refusal
     expansions: tuple[str, ...] = ()
-    if state.expand_queries and arguments.search_mode != "keyword":
+    if arguments.search_mode != "keyword":
         expansions = await expand_query(state, arguments.query)
     request = _make_request(state, arguments, expansions)
     page, repetitions = await _search(state, request, arguments.limit)

@@ -8,7 +8,7 @@ from rich.control import Control
 from rich.segment import ControlType
 from rich.text import Text
 
-from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
+from memrecall.agent.tools import RECALL_MEMORY
 from memrecall.chat import (
     ChatEvent,
     Failed,
@@ -21,7 +21,7 @@ from memrecall.chat import (
 from memrecall.cli.output import count_noun, cut_line, flatten, sanitize
 from memrecall.json_objects import load_json_object
 
-_MAX_ITEMS = 3  # events or messages of a tool result
+_MAX_ITEMS = 3  # events of a tool result
 _MARGIN = "    "
 
 
@@ -31,10 +31,9 @@ class ChatTurnView:
     Only a terminal can erase retracted text, so elsewhere a text is printed when it is complete.
     """
 
-    def __init__(self, terminal: Any, width: int, speaker: str = "") -> None:
+    def __init__(self, terminal: Any, width: int) -> None:
         self._terminal = terminal
         self._width = width
-        self._speaker = speaker
         self._earlier = ""  # the text before the tool calls so far
         self._text = ""  # the text after them
         self._can_erase = terminal.is_terminal
@@ -57,25 +56,22 @@ class ChatTurnView:
         if not self._text:
             return
         if not self._can_erase:
-            self._print(self._text, is_first=True)
+            self._print(self._text)
         self._terminal.print()
         self._earlier, self._text = self._earlier + self._text, ""
 
     def _add(self, text: str) -> None:
         if self._can_erase and text:
-            self._print(text, is_first=not self._text)
+            self._print(text)
         self._text += text
 
-    def _print(self, text: str, *, is_first: bool) -> None:
-        if is_first and self._speaker:
-            self._terminal.print(Text(f"{flatten(self._speaker)}: ", "bold"), end="")
+    def _print(self, text: str) -> None:
         self._terminal.print(Text(sanitize(text)), end="", soft_wrap=True)
 
     def _erase(self) -> None:
         """Remove the current text from the terminal."""
         if self._can_erase and self._text:
-            label = f"{flatten(self._speaker)}: " if self._speaker else ""
-            lines = f"{label}{sanitize(self._text)}".split("\n")
+            lines = sanitize(self._text).split("\n")
             columns = max(self._terminal.width, 1)
             rows = sum(max(-(-cell_len(line) // columns), 1) for line in lines)
             erase_line = (ControlType.ERASE_IN_LINE, 2)
@@ -108,16 +104,12 @@ def _result(event: ToolResult) -> Iterator[Text]:
     if event.is_error:
         yield Text(f"{_MARGIN}{flatten(str(output.get('note', event.content)))}", "yellow")
     elif event.name == RECALL_MEMORY and "events" in output:
-        yield from _items(output, "events", "event")
-    elif event.name == OTHER_MESSAGES and "messages" in output:
-        yield from _items(output, "messages", "message")
+        yield from _items(output["events"])
     else:
-        style = "bold" if event.name == IS_MENTIONED else ""
-        yield Text(f"{_MARGIN}{flatten(event.content)}", style)
+        yield Text(f"{_MARGIN}{flatten(event.content)}")
 
 
-def _items(output: dict[str, Any], field: str, noun: str) -> Iterator[Text]:
-    items = output[field]
+def _items(items: list[dict[str, Any]]) -> Iterator[Text]:
     if not items:
         yield Text(f"{_MARGIN}nothing found", "dim")
     for item in items[:_MAX_ITEMS]:
@@ -125,12 +117,10 @@ def _items(output: dict[str, Any], field: str, noun: str) -> Iterator[Text]:
         head = f"{_MARGIN}{str(item['time'])[:10]} {flatten(str(item['speaker']))}{label}: "
         yield Text.assemble((head, "dim"), flatten(str(item["text"])))
     if len(items) > _MAX_ITEMS:
-        yield Text(f"{_MARGIN}and {count_noun(len(items) - _MAX_ITEMS, f'more {noun}')}", "dim")
+        yield Text(f"{_MARGIN}and {count_noun(len(items) - _MAX_ITEMS, 'more event')}", "dim")
 
 
 def _end(event: Final) -> Iterator[Text]:
-    if event.silent:
-        yield Text("  no answer", "dim")
     if event.leaks:
         families = ", ".join(sorted({leak.family for leak in event.leaks}))
         calls = count_noun(len(event.leaks), "call")

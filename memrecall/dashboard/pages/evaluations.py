@@ -13,13 +13,9 @@ from nicegui import ui
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.widgets import (
-    PALETTE,
-    TEXT_COLOR,
     TIME_AXIS,
-    PairSelection,
     axis,
     card,
-    chip_link,
     dim_label,
     draw_button,
     format_duration,
@@ -31,16 +27,7 @@ from memrecall.dashboard.widgets import (
     xy_chart,
 )
 from memrecall.errors import NotFound
-from memrecall.evaluation.charts import Figure, make_figures
-from memrecall.evaluation.compare import (
-    OVERALL,
-    Change,
-    QuestionChange,
-    compare,
-    question_changes,
-    question_metrics,
-    require_same_questions,
-)
+from memrecall.evaluation.compare import OVERALL
 from memrecall.evaluation.metrics import MAIN_METRICS, format_interval
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
@@ -49,8 +36,6 @@ from memrecall.types import cut_to_minute
 _QUESTION_FILE = "questions.jsonl"
 _MAX_COMMANDS = 5
 _MAX_RUNS = 100
-_NAME_WIDTH, _ROW_HEIGHT = 150, 28  # pixels in a chart of intervals
-_BELOW = {"nameLocation": "middle", "nameGap": 28}  # the label of a horizontal axis
 
 
 def _folder(page: Page) -> Path:
@@ -64,15 +49,13 @@ async def _list_runs(page: Page) -> list[tuple[str, RunState]]:
     return [(path.name, state) for path, state in runs]
 
 
-async def _read_runs(page: Page, *names: str) -> list[EvaluationRun]:
-    """Return runs, complete or not, by names from the list: a path is never accepted."""
-    known = {name for name, _ in await _list_runs(page)}
-    for name in names:
-        if name not in known:
-            raise NotFound(f"there is no run {name!r}")
-    folders = [_folder(page) / name for name in names]
-    versions = [(folder / "results.jsonl").stat().st_mtime_ns for folder in folders]
-    return [await asyncio.to_thread(_read, *key) for key in zip(folders, versions, strict=True)]
+async def _read_run(page: Page, name: str) -> EvaluationRun:
+    """Return a run, complete or not, by a name from the list: a path is never accepted."""
+    if name not in {known for known, _ in await _list_runs(page)}:
+        raise NotFound(f"there is no run {name!r}")
+    folder = _folder(page) / name
+    version = (folder / "results.jsonl").stat().st_mtime_ns
+    return await asyncio.to_thread(_read, folder, version)
 
 
 @lru_cache(maxsize=16)
@@ -103,17 +86,10 @@ async def show_evaluations(page: Page) -> None:
         return
     with card(page.text("over_time")):
         _draw_trend(page, runs)
-    selection = PairSelection(page, page.text("choose_two_runs"))
-    with card(page.text("runs")):
-        with ui.element("div").classes("mr-list"):
-            for name, state in runs:
-                with ui.element("div").classes("mr-item"):
-                    selection.draw_checkbox(name, page.text("choose_run", name=name))
-                    _draw_run(page, name, state)
-        if len(runs) > 1:
-            selection.draw_button(
-                lambda after, before: page.link("/evaluations/compare", a=before, b=after)
-            )
+    with card(page.text("runs")), ui.element("div").classes("mr-list"):
+        for name, state in runs:
+            with ui.element("div").classes("mr-item"):
+                _draw_run(page, name, state)
 
 
 def _draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
@@ -131,47 +107,6 @@ def _draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
         for name, points in series.items()
     ]
     xy_chart(page.text("over_time"), TIME_AXIS, axis(min=0, max=1), lines)
-
-
-def _draw_run_figures(page: Page, run: EvaluationRun, metrics: dict[str, Any]) -> None:
-    for figure in make_figures(run, metrics, page.language):
-        with card(figure.heading):
-            dim_label(figure.caption)
-            if figure.groups:
-                _draw_intervals(figure)
-            else:
-                _draw_line(figure)
-
-
-def _draw_line(figure: Figure) -> None:
-    span = figure.span
-    scale = {"type": "log"} if span is None else {"min": span[0], "max": span[1]}
-    across = axis(figure.across, **_BELOW, **scale)
-    up = axis(figure.up, min=0, max=1, nameTextStyle={**TEXT_COLOR, "align": "left"})
-    series: list[dict[str, Any]] = [
-        {"type": "line", "data": figure.points, "showSymbol": figure.has_diagonal}
-    ]
-    if figure.has_diagonal:
-        style = {"type": "dashed", "width": 1}
-        ends = [(0, 0), (1, 1)]
-        series.append({"type": "line", "data": ends, "showSymbol": False, "lineStyle": style})
-    xy_chart(figure.heading, across, up, series)
-
-
-def _draw_intervals(figure: Figure) -> None:
-    values: list[tuple[Any, str]] = []
-    bounds: list[tuple[Any, str]] = []
-    for name, metric in figure.groups.items():
-        values.append((metric["value"], name))
-        bounds += [(metric["low"], name), (metric["high"], name), ("-", name)]  # "-": a gap
-    labels = {**TEXT_COLOR, "width": _NAME_WIDTH, "overflow": "truncate"}
-    names = axis(type="category", data=list(figure.groups), inverse=True, axisLabel=labels)
-    series: list[dict[str, Any]] = [
-        {"type": "line", "data": bounds, "showSymbol": False, "color": PALETTE[0]},
-        {"type": "scatter", "data": values, "color": PALETTE[0]},
-    ]
-    drawn = xy_chart(figure.heading, axis(figure.across, **_BELOW, min=0, max=1), names, series)
-    drawn.style(f"height: {_ROW_HEIGHT * (len(values) + 3)}px")
 
 
 def _main_metric(state: RunState) -> str:
@@ -231,7 +166,7 @@ def _draw_run(page: Page, name: str, state: RunState) -> None:
 @register_page("/evaluations/run", "run")
 async def show_run(page: Page) -> None:
     """Show the metrics of one run with intervals, by category."""
-    (evaluation,) = await _read_runs(page, page.query.get("name", ""))
+    evaluation = await _read_run(page, page.query.get("name", ""))
     plan = evaluation.state.plan
     metrics = evaluation.state.metrics or await asyncio.to_thread(evaluation.summarize)
     ui.link(page.text("evaluations"), "/evaluations")
@@ -248,8 +183,6 @@ async def show_run(page: Page) -> None:
     if not metrics:
         show_empty(page.text("no_answers"))
         return
-    with ui.element("div").classes("mr-grid mr-halves"):
-        _draw_run_figures(page, evaluation, metrics)
     with card(page.text("figures")):
         _draw_table(page, metrics)
 
@@ -269,69 +202,3 @@ def _draw_table(page: Page, metrics: Mapping[str, Any]) -> None:
         for metric in metrics["overall"]
     ]
     ui.table(columns=columns, rows=rows, row_key="metric").props("flat dense").classes("mr-table")
-
-
-@register_page("/evaluations/compare", "compare_runs")
-async def show_comparison_page(page: Page) -> None:
-    """Compare two runs: changes with their significance, and questions, the worst first."""
-    first, second = await _read_runs(page, page.query.get("a", ""), page.query.get("b", ""))
-    require_same_questions(first, second)
-    metrics = question_metrics(first, second)
-    defaults = [name for mode in (second.state.plan.mode, "search") for name in MAIN_METRICS[mode]]
-    choices = (page.query.get("metric", ""), *defaults, *metrics)
-    selected = next(name for name in choices if name in metrics)
-    ui.link(page.text("evaluations"), "/evaluations")
-    show_title(f"{first.name} → {second.name}")
-    with card(page.text("what_changed")):
-        container = ui.element("div").classes("mr-list").props("aria-live=polite")
-        with container:
-            ui.spinner(size="md")
-    with card(page.text("questions")):
-        with row():
-            for metric in metrics:
-                target = page.link_here(metric=metric, page=None)
-                chip_link(metric, target, is_current=metric == selected)
-        _draw_questions(page, question_changes(first, second, selected))
-    # Intervals take seconds, so the page is shown before they are computed.
-    await ui.context.client.connected()
-    changes = await asyncio.to_thread(compare, first, second, by_category=False)
-    container.clear()
-    with container:
-        for change in changes:
-            _draw_change(page, change)
-
-
-def _draw_change(page: Page, change: Change) -> None:
-    with ui.element("div").classes("mr-item"):
-        ui.label(change.metric).classes("mr-grow")
-        ui.label(f"{change.before:.3f} → {change.after:.3f}")
-        classes = "mr-dim"
-        if change.is_significant:
-            classes = "mr-good" if change.is_better else "mr-bad"
-        interval = f"({change.low:+.3f} – {change.high:+.3f})"
-        ui.label(f"{change.difference:+.3f} {interval}").classes(classes)
-        dim_label(page.text("sure") if change.is_significant else page.text("unsure"))
-
-
-def _draw_questions(page: Page, questions: Sequence[QuestionChange]) -> None:
-    text = page.query.get("page", "0")
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    start = number * ROWS_PER_PAGE
-    with ui.element("div").classes("mr-list"):
-        for item in questions[start : start + ROWS_PER_PAGE]:
-            with ui.element("div").classes("mr-item mr-question"):
-                ui.label(item.query[:400]).classes("mr-grow mr-text")
-                ui.label(f"{item.before:.2f} → {item.after:.2f}").classes(_loss_class(item.loss))
-                dim_label(f"{item.category} · {item.query_id}")
-    with row():
-        if number:
-            target = page.link_here(page=number - 1)
-            ui.link(page.text("newest_page"), target).classes("mr-button")
-        if start + ROWS_PER_PAGE < len(questions):
-            ui.link(page.text("more"), page.link_here(page=number + 1)).classes("mr-button")
-
-
-def _loss_class(loss: float) -> str:
-    if loss > 0:
-        return "mr-bad"
-    return "mr-good" if loss < 0 else "mr-dim"

@@ -6,30 +6,22 @@ from nicegui import ui
 
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.repair import draw_undo, go_with_notice, take_notice, take_value
 from memrecall.dashboard.widgets import (
     PALETTE,
     TEXT_COLOR,
-    TermField,
     button_link,
     card,
     chart,
     dim_label,
-    icon_button,
-    open_dialog,
     row,
     show_empty,
 )
-from memrecall.errors import NotFound
-from memrecall.memory.graph import find_withdrawn
 from memrecall.store import StoredRelation
 from memrecall.text_length import truncate_text
-from memrecall.types import MemoryRecord
 
 _MAX_RELATIONS = 120
 MAX_LISTED = 30
 _NAME_LENGTH = 24
-_PARTS = ("source", "relationship", "destination")
 
 
 @register_page("/explorer/graph", "graph")
@@ -37,7 +29,6 @@ async def show_graph(page: Page) -> None:
     """Show the latest relations, or the relations of one entity."""
     if not await draw_explorer_head(page):
         return
-    page = await _draw_last_correction(take_notice(page))
     center = page.query.get("center", "")
     relations = await _read_relations(page, center)
     with card(page.term("entity", center) or page.text("latest_relations")):
@@ -123,64 +114,3 @@ def _draw_relation(page: Page, relation: StoredRelation) -> None:
         for message_id in relation.source_message_ids[:3]:
             source = page.user_link("/explorer", around=message_id)
             ui.link(page.text("said_here"), source).classes("mr-small mr-end-of-tie")
-        icon_button(page, "correct", "edit", lambda: _correct(page, relation))
-
-
-async def _correct(page: Page, relation: StoredRelation) -> None:
-    """Ask for the right parts of a relation, or whether to remove it."""
-    wrong = (relation.source, relation.relationship, relation.destination)
-    memories = await _find_memories(page, relation)
-    question = page.text("correct_hint")
-    async with open_dialog(page, question, page.text("save")) as wait:
-        labels = ("relation_source", "relationship", "relation_destination")
-        fields = [
-            TermField(page, page.text(label), kind, part)
-            for label, kind, part in zip(
-                labels, ("entity", "relation", "entity"), wrong, strict=True
-            )
-        ]
-        removal = ui.checkbox(page.text("remove_relation"))
-        if memories:
-            dim_label(page.text("also_says"))
-        for item in memories:
-            target = page.user_link("/explorer/memory", key=item.memory_key)
-            ui.link(item.content[:200], target)
-        is_confirmed = await wait()
-    if not is_confirmed:
-        return
-    right = dict(zip(_PARTS, (field.value for field in fields), strict=True))
-    is_same = tuple(right.values()) == wrong
-    if is_same and not removal.value:
-        ui.notify(page.text("nothing_changed"))
-        return
-    memory = await page.writable_memory()
-    correction = None if removal.value else right
-    report = await memory.correct_relation(*wrong, correction, agent_id=relation.agent_id)
-    ui.navigate.to(page.link_here(corrected=report["ids"][0]))
-
-
-async def _draw_last_correction(page: Page) -> Page:
-    """Offer to undo the correction in the address; return the page without it in its address."""
-    key, plain = take_value(page, "corrected")
-    if key is None:
-        return plain
-
-    async def undo() -> None:
-        await (await page.writable_memory()).undo(key)
-        go_with_notice(plain.url, "correction_undone")
-
-    try:
-        _, replaced_by = await find_withdrawn(page.library, await page.scope(), key)
-    except NotFound:
-        draw_undo(page, "", None, "done_expired_correction")
-        return plain
-    name = "done_relation_corrected" if replaced_by else "done_relation_removed"
-    draw_undo(page, page.text(name), undo, "done_expired_correction")
-    return plain
-
-
-async def _find_memories(page: Page, relation: StoredRelation) -> list[MemoryRecord]:
-    """Return the visible memories that come from the messages of a relation."""
-    stored = page.library.store.memories(await page.scope())
-    states = await stored.citing(relation.source_message_ids)
-    return await stored.get_many([item.memory_key for item in states][:MAX_LISTED])

@@ -8,12 +8,7 @@ from nicegui import ui
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.pages.recalls import draw_recall
-from memrecall.dashboard.repair import (
-    MemoryActions,
-    MemorySelection,
-    draw_last_deletion,
-    take_notice,
-)
+from memrecall.dashboard.repair import MemoryActions, take_notice
 from memrecall.dashboard.widgets import (
     card,
     chip_link,
@@ -41,7 +36,7 @@ async def show_memories(page: Page) -> None:
     """Show a user's memories, the latest first, or search results."""
     if not await draw_explorer_head(page):
         return
-    page = await draw_last_deletion(take_notice(page))
+    page = take_notice(page)
     state = page.query.get("state", "current")
     draw_search(page, "search_memories", "user", "project")
     await draw_projects(page)
@@ -82,14 +77,10 @@ async def _draw_results(page: Page, scope: Scope, zone: tzinfo) -> None:
 def _draw_list(
     page: Page, items: Sequence[tuple[MemoryRecord, float | None]], zone: tzinfo
 ) -> None:
-    selection = MemorySelection(page, of_deleted=page.query.get("state") == "deleted")
     with ui.element("div").classes("mr-list"):
         for item, score in items:
             with ui.element("div").classes("mr-item"):
-                selection.draw_checkbox(item)
                 _draw_memory(page, item, zone, score)
-    if items:
-        selection.draw_buttons()
 
 
 def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | None) -> None:

@@ -38,7 +38,7 @@ _NUMBERS = ("min_confidence", "max_confidence", "min_seconds")
 
 @register_page("/recalls", "recalls")
 async def show_recalls(page: Page) -> None:
-    """Show the recalls of a user or of all, the running ones first."""
+    """Show the recalls of a user or of all, and a form that runs one."""
     principal = await page.principal()
     users = await page.find_users()
     if not page.user and principal.users is not None and len(principal.users) == 1:
@@ -47,8 +47,7 @@ async def show_recalls(page: Page) -> None:
     stored = await _read_page(page, principal)
     if page.user:
         with card(page.text("recall_now")):
-            draw_form(page, None)
-    _draw_running(page, principal)
+            draw_form(page)
     with card():
         _draw_filters(page, users)
         if not stored.items:
@@ -97,22 +96,6 @@ def _parse_number(text: str) -> float | None:
     except ValueError:
         return None
     return number if isfinite(number) else None
-
-
-def _draw_running(page: Page, principal: Principal) -> None:
-    running = page.service.live.running(principal)
-    workers = page.service.library.settings.workers
-    shown = [live for live in running if page.user in ("", live.scope.user_id)]
-    if not shown and workers == 1:
-        return
-    with card(page.text("running")):
-        for live in shown:
-            target = page.link("/recalls/live", user=live.scope.user_id, id=live.live_id)
-            with ui.element("div").classes("mr-item"):
-                ui.link(live.query or live.live_id, target)
-                dim_label(live.scope.user_id)
-        if workers > 1:
-            dim_label(page.text("running_here", count=workers))
 
 
 def _draw_filters(page: Page, users: list[str]) -> None:

@@ -1,16 +1,13 @@
-"""The pages of one recall: trace, feedback, live view, and a form to repeat it."""
+"""The page of one recall with its trace and feedback, and the form that runs one."""
 
 import json
-from contextlib import aclosing
 from functools import partial
-from typing import Any
 
-from nicegui import background_tasks, ui
+from nicegui import ui
 from pydantic import ValidationError
 
 from memrecall.agent.result import RecallResult
 from memrecall.agent.views.recall import RecallViewer, trace_time_zone
-from memrecall.budget import Limits
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.trace_view import (
@@ -26,79 +23,43 @@ from memrecall.dashboard.widgets import (
     row,
     show_title,
 )
-from memrecall.errors import MemrecallError, NotFound, describe_validation_error
-from memrecall.server.errors import RequestError, problem_from_error
-from memrecall.server.http.context import LiveRecall
-from memrecall.server.http.recall import RecallHandler, RecallLimits, RecallRequest
+from memrecall.errors import describe_validation_error
+from memrecall.server.http.recall import RecallHandler, RecallRequest
 from memrecall.store import StoredTrace
 from memrecall.text_length import truncate_text
 from memrecall.types import format_minute
 
-_DEFAULTS = Limits()
-_LIMITS = ("iterations", "model_calls", "tool_calls", "seconds")
-POLL_SECONDS = 0.25
 MAX_HITS = 50
 
 
-def draw_form(page: Page, earlier: StoredTrace | None) -> None:
-    """Draw the form that starts a recall and opens its live view."""
-    question = ui.input(page.text("question"), value=earlier.query if earlier else "")
-    question.props("outlined dense").classes("full-width")
-    fields: dict[str, Any] = {}
-    with ui.expansion(page.text("settings"), icon="tune").classes("mr-expansion") as settings:
-        settings.props("dense")
-        with ui.element("div").classes("mr-form"):
-            for name in _LIMITS:
-                fields[name] = ui.number(
-                    page.text(f"limit_{name}"), value=getattr(_DEFAULTS, name), min=0
-                ).props("outlined dense")
-            languages = {"": page.text("automatic"), "en": "English", "zh": "中文"}
-            fields["language"] = ui.select(languages, value="", label=page.text("answer_language"))
-            fields["language"].props("outlined dense")
-            fields["as_of"] = ui.input(page.text("as_of")).props("outlined dense")
-            fields["as_of"].props["placeholder"] = "2026-01-31T12:00:00Z"
-    settings.value = earlier is not None
+def draw_form(page: Page) -> None:
+    """Draw the form that runs a recall and shows its result below."""
 
     async def start() -> None:
-        await _start(page, question.value, {name: field.value for name, field in fields.items()})
+        try:
+            request = RecallRequest(query=question.value)
+        except ValidationError as error:
+            ui.notify(describe_validation_error(error), type="warning")
+            return
+        handler = RecallHandler(await page.request_context(), await page.scope(), request)
+        button.props("loading")
+        try:
+            result = await handler.result()
+        finally:
+            button.props(remove="loading")
+        container.clear()
+        with container:
+            target = page.user_link("/recalls/trace", id=result.trace.trace_id)
+            button_link(page.text("show_recall"), target, "manage_search")
+            draw_facts(page, result)
+            draw_handoff(page, result)
+            draw_trace(page, list(result.trace.events))
 
+    question = ui.input(page.text("question")).props("outlined dense").classes("full-width")
     question.on("keydown.enter", start)
     with row():
-        draw_button(page, "recall_start", start, "play_arrow", "unelevated")
-
-
-async def _start(page: Page, question: str, settings: dict[str, Any]) -> None:
-    try:
-        request = _create_request(question, settings)
-    except ValidationError as error:
-        ui.notify(describe_validation_error(error), type="warning")
-        return
-    scope = await page.scope()
-    live = page.service.live.start(scope, question)
-    handler = RecallHandler(await page.request_context(), scope, request, live)
-    background_tasks.create(_run(handler, live), name="recall")
-    ui.navigate.to(page.user_link("/recalls/live", id=live.live_id))
-
-
-def _create_request(question: str, settings: dict[str, Any]) -> RecallRequest:
-    counts = {name: int(settings[name]) for name in _LIMITS[:-1] if settings[name] is not None}
-    seconds = None if settings["seconds"] is None else float(settings["seconds"])
-    return RecallRequest(
-        query=question,
-        limits=RecallLimits(**counts, seconds=seconds),
-        language=settings["language"] or None,
-        as_of=settings["as_of"] or None,
-    )
-
-
-async def _run(handler: RecallHandler, live: LiveRecall) -> None:
-    """Run a recall to its end, even if its page is closed; record why it failed."""
-    try:
-        async with aclosing(handler.events()) as events:
-            async for _ in events:
-                pass
-    except (MemrecallError, RequestError) as error:
-        live.problem = problem_from_error(error).message
+        button = draw_button(page, "recall_start", start, "play_arrow", "unelevated")
+    container = ui.element("div").classes("mr-list").style("gap: 16px")
 
 
 @register_page("/recalls/trace", "recall")
@@ -126,59 +87,6 @@ def _draw_actions(page: Page, stored: StoredTrace) -> None:
 
     with row():
         draw_button(page, "download", download, "download")
-        panel = ui.expansion(page.text("recall_again"), icon="replay").classes("mr-expansion")
-    with panel:
-        draw_form(page, stored)
-
-
-@register_page("/recalls/live", "running")
-async def show_live(page: Page) -> None:
-    """Show a running recall, and at its end a link to the stored one."""
-    running = page.service.live.find(await page.scope(), page.query.get("id", ""))
-    if running is None:
-        raise NotFound("there is no such running recall")
-    show_title(running.query)
-    LiveView(page, running).start()
-
-
-class LiveView:
-    """Redraws a recall whenever it has new events."""
-
-    def __init__(self, page: Page, live: LiveRecall) -> None:
-        self._page = page
-        self._live = live
-        self._status = ui.label(page.text("running")).props("role=status")
-        self._container = ui.element("div").classes("mr-list").style("gap: 16px")
-        self._timer: ui.timer | None = None
-        self._drawn_events = -1
-
-    def start(self) -> None:
-        """Draw the recall now, and poll it until its end."""
-        self._poll()
-        if not self._live.has_ended:
-            self._timer = ui.timer(POLL_SECONDS, self._poll)
-
-    def _poll(self) -> None:
-        live = self._live
-        if len(live.events) != self._drawn_events:
-            self._drawn_events = len(live.events)
-            self._container.clear()
-            with self._container:
-                draw_trace(self._page, live.events)
-        if live.has_ended:
-            self._end()
-
-    def _end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        page, live = self._page, self._live
-        if live.result is None:
-            self._status.set_text(live.problem or page.text("recall_failed"))
-            return
-        self._status.set_text(page.text("finished"))
-        target = page.user_link("/recalls/trace", id=live.result.trace.trace_id)
-        with self._container:
-            button_link(page.text("show_recall"), target, "manage_search")
 
 
 class FeedbackPanel:

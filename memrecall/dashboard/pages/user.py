@@ -30,7 +30,7 @@ from memrecall.server.auth import KEY_ACTOR
 from memrecall.server.errors import RequestError
 from memrecall.server.http.users import ALL, erase_user, export_user
 from memrecall.store import AuditEntry
-from memrecall.types import format_minute, format_time
+from memrecall.types import format_minute
 
 EXPORT = "/explorer/export"
 _COUNTS = ("messages", "memories")
@@ -77,17 +77,12 @@ async def _name_actors(page: Page, actors: set[str]) -> dict[str, str]:
 def _draw_entry(page: Page, entry: AuditEntry) -> None:
     name = f"action_{entry.action}"
     ui.label(page.text(name) if name in WORDS else entry.action).classes("mr-badge")
-    if entry.target and is_correction_id(entry.target):
-        target = page.user_link("/explorer/graph", corrected=entry.target)
-        ui.link(page.text("show_correction"), target)
-    elif entry.target and entry.action in ("update", "merge", "delete", "undo"):
-        target = page.user_link("/explorer/memory", key=entry.target)
-        ui.link(entry.target, target)
-    elif entry.action == "delete" and entry.at:  # of several memories, which it can restore
-        target = page.user_link("/explorer/memories", deleted=format_time(entry.at))
-        ui.link(page.text("show_deletion"), target)
+    key = entry.target or ""
+    is_memory = bool(key) and not is_correction_id(key)
+    if is_memory and entry.action in ("update", "delete", "undo"):
+        ui.link(key, page.user_link("/explorer/memory", key=key))
     else:
-        ui.label(entry.target or "").classes("mr-grow")
+        ui.label(key).classes("mr-grow")
     if entry.count > 1:
         dim_label(page.text("rows_count", count=entry.count))
 

@@ -16,7 +16,6 @@ from memrecall.search.ranking.context import (
     length_scores,
     named_rows,
     reply_scores,
-    thread_scores,
     time_scores,
 )
 from memrecall.search.ranking.lexical import (
@@ -53,11 +52,6 @@ class RankingQuery:
     now: datetime
     time_zone: str
     noise: Noise | None = None
-
-    @property
-    def is_hybrid(self) -> bool:
-        """Whether both sides and the context count; other modes rank by one side alone."""
-        return self.request.mode == "hybrid"
 
 
 def counted_rows(
@@ -106,21 +100,6 @@ class RowScores:
     lexical: LexicalScores
     semantic: SemanticScores
     threads: ThreadScores | None
-
-    @classmethod
-    def of(
-        cls,
-        columns: Columns,
-        query: RankingQuery,
-        lexical: LexicalScores,
-        semantic: SemanticScores,
-        counted: Mask,
-    ) -> "RowScores":
-        """Add the threads to the scores of a hybrid search."""
-        if not query.is_hybrid:
-            return cls(lexical, semantic, None)
-        threads = thread_scores(columns, lexical.weights, lexical.spans, counted, query.version)
-        return cls(lexical, semantic, threads)
 
 
 def count_matches(query: RankingQuery, scores: RowScores, rows: Rows) -> int:

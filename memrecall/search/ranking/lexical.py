@@ -333,33 +333,21 @@ class _QueryMatcher:
         return mask
 
 
-@dataclass(frozen=True, slots=True)
-class RankedText:
-    """The position of a text in its list, and its BM25 score."""
-
-    position: int
-    score: float
-
-
 def index_tokens(text: str) -> list[str]:
     """Return all terms that a text is indexed under: atoms, pairs of characters, extras."""
     analysis = analyze(text)
     return [*_atoms(analysis), *map("".join, _pairs(analysis)), *analysis.extras]
 
 
-def rank_texts(texts: Sequence[str], query: str, limit: int = 10) -> list[RankedText]:
-    """Return the texts that share words with the query, best first; of equal ones, the earlier."""
+def rank_texts(texts: Sequence[str], query: str, limit: int = 10) -> list[int]:
+    """Return where the texts are that share words with the query, the best by BM25 first."""
     from rank_bm25 import BM25Plus
 
     tokens = [index_tokens(text) for text in texts]
     query_tokens = index_tokens(query)
     if not any(tokens) or not query_tokens:
         return []
-    scores = BM25Plus(tokens).get_scores(query_tokens)
+    scores = BM25Plus(tokens).get_scores(query_tokens).round(6).tolist()
     vocabulary = set(query_tokens)
-    matches = [
-        RankedText(position, round(float(score), 6))
-        for position, score in enumerate(scores)
-        if not vocabulary.isdisjoint(tokens[position])
-    ]
-    return sorted(matches, key=lambda match: (-match.score, match.position))[:limit]
+    matches = [place for place in range(len(texts)) if not vocabulary.isdisjoint(tokens[place])]
+    return sorted(matches, key=lambda place: -scores[place])[:limit]

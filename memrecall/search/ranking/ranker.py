@@ -11,6 +11,7 @@ from memrecall.scope import Scope
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import MEMORY, NONE, Floats, Mask, Rows, to_micros
 from memrecall.search.ranking.calibration import QuerySupport, calibrate
+from memrecall.search.ranking.context import thread_scores
 from memrecall.search.ranking.features import (
     RankingQuery,
     RowScores,
@@ -151,17 +152,20 @@ def rank(columns: Columns, scope: Scope, query: RankingQuery) -> Ranking:
     lexical = lexical_scores(columns, query, alive)
     semantic = semantic_scores(columns, query)
     counted = counted_rows(columns, request, alive, visible)
-    row_scores = RowScores.of(columns, query, lexical, semantic, counted)
+    threads = None
+    if request.mode == "hybrid":  # the others rank by one side alone
+        threads = thread_scores(columns, lexical.weights, lexical.spans, counted, query.version)
+    row_scores = RowScores(lexical, semantic, threads)
     # From here on only candidates count: a keyword search has few among many rows.
     matches = matching_rows(columns, query, row_scores)
     rows: Rows = ((visible.open | visible.withheld) & matches).nonzero()[0]
     features = compute_features(columns, query, row_scores, counted, rows)
     scores = _demote_claims(columns, rows, combine(features, _WEIGHTS[request.mode]))
     support, probability = None, None
-    if row_scores.threads is None:
+    if threads is None:
         relevance = to_relevance(scores)
     else:
-        support = query_support(query, row_scores, row_scores.threads, counted)
+        support = query_support(query, row_scores, threads, counted)
         relevance, probability = calibrate(scores, visible.open[rows], features, support)
     unembedded = 0 if query.vector is None else np.count_nonzero(alive & ~semantic.embedded)
     withheld = count_matches(query, row_scores, rows[~visible.open[rows]])

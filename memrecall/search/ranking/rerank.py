@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from memrecall.embedding.token_vectors import TokenVectors, best_matches
+from memrecall.embedding.token_vectors import LocalTokenVectors, best_matches
 from memrecall.search.index.rows import MEMORY, NONE, ROLES, Floats, Mask, Rows
 from memrecall.search.index.vectors import VectorBlocks
 from memrecall.search.ranking.calibration import QuerySupport
@@ -82,7 +82,7 @@ def _rows_before(ranking: Ranking, rows: Rows) -> Rows:
 
 
 def rerank(
-    ranking: Ranking, places: Sequence[int], texts: Mapping[int, str], tokens: TokenVectors
+    ranking: Ranking, places: Sequence[int], texts: Mapping[int, str], tokens: LocalTokenVectors
 ) -> Ranking:
     """Return a ranking with its first places in the network's order."""
     # An unconfirmed claim stays below what the user said, whatever the network makes of it.
@@ -98,7 +98,7 @@ def rerank_features(
     ranking: Ranking,
     places: Sequence[int],
     texts: Mapping[int, str],
-    tokens: TokenVectors,
+    tokens: LocalTokenVectors,
     backwards: bool = False,
 ) -> RerankFeatures:
     """Return what the network reads of a ranking's first places; the fit lets time run backwards.
@@ -135,7 +135,7 @@ class _Lines(NamedTuple):
         )
 
 
-def _token_features(query: str, lines: _Lines, tokens: TokenVectors) -> dict[str, Any]:
+def _token_features(query: str, lines: _Lines, tokens: LocalTokenVectors) -> dict[str, Any]:
     """Compare the texts token by token: the rarer a token of the query, the more it counts."""
     asked = tokens.encode(query.strip().split("\n")[-1])
     told = [tokens.encode(text) for text in lines.texts]

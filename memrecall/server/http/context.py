@@ -3,13 +3,11 @@
 import asyncio
 import gc
 import logging
-import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
-    contextmanager,
     suppress,
 )
 from dataclasses import dataclass, field, replace
@@ -20,8 +18,6 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from memrecall.agent import RecallResult
-from memrecall.agent.trace_events import TraceEvent
 from memrecall.embedding import Embedder
 from memrecall.embedding.base import ThreadedEmbedder
 from memrecall.embedding.embedders import HashEmbedder
@@ -45,8 +41,6 @@ CHECK_SECONDS = 5.0  # for one check
 _FAILED_SECONDS = 1.0  # until a failed check runs again
 _READY_TEXT = "ready"
 _OPENED_USERS = 3  # whose indexes are open when the service is ready
-MAX_ENDED = 50  # ended recalls that stay available to whoever is watching them
-_QUERY_LENGTH = 300
 _USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯本")
 
 
@@ -143,74 +137,6 @@ async def _recall_sample(embedder: Embedder, folder: str) -> None:
 
 
 @dataclass(slots=True)
-class LiveRecall:
-    """One running recall."""
-
-    scope: Scope
-    query: str
-    live_id: str = field(default_factory=lambda: f"live_{secrets.token_hex(8)}")
-    events: list[TraceEvent] = field(default_factory=list)
-    result: RecallResult | None = None
-    has_ended: bool = False
-    problem: str = ""
-
-    def record(self, event: TraceEvent | RecallResult) -> None:
-        """Add an event, or set the result."""
-        if isinstance(event, RecallResult):
-            self.result = event
-        else:
-            self.events.append(event)
-
-    def is_visible_to(self, scope: Scope) -> bool:
-        """Return True if `scope` may see everything that this recall may see."""
-        same_agent = scope.agent_id in (None, self.scope.agent_id)
-        same_user = scope.user_id == self.scope.user_id
-        return same_user and same_agent and self.scope.permissions <= scope.permissions
-
-
-class LiveRecalls:
-    """The running recalls, and the last few that have ended."""
-
-    def __init__(self) -> None:
-        self._recalls: dict[str, LiveRecall] = {}
-
-    def start(self, scope: Scope, query: str) -> LiveRecall:
-        """Register a recall."""
-        live = LiveRecall(scope, query[:_QUERY_LENGTH])
-        self._recalls[live.live_id] = live
-        return live
-
-    @contextmanager
-    def track(self, live: LiveRecall) -> Iterator[LiveRecall]:
-        """Mark a recall as ended when the block ends."""
-        try:
-            yield live
-        finally:
-            live.has_ended = True
-            self._drop_old()
-
-    def running(self, principal: Principal) -> list[LiveRecall]:
-        """Return the running recalls that a key may see, the latest first."""
-        return [
-            live
-            for live in reversed(self._recalls.values())
-            if not live.has_ended
-            and principal.can_view(live.scope.user_id)
-            and live.is_visible_to(principal.scope(live.scope.user_id))
-        ]
-
-    def find(self, scope: Scope, live_id: str) -> LiveRecall | None:
-        """Return the recall with this id if the scope may see it."""
-        live = self._recalls.get(live_id)
-        return live if live is not None and live.is_visible_to(scope) else None
-
-    def _drop_old(self) -> None:
-        ended = [live_id for live_id, live in self._recalls.items() if live.has_ended]
-        for live_id in ended[:-MAX_ENDED]:
-            del self._recalls[live_id]
-
-
-@dataclass(slots=True)
 class Service:
     """An opened library with its metrics and limits."""
 
@@ -220,7 +146,6 @@ class Service:
     memory: AsyncMemory  # of all users; endpoints bind it to the user of the request
     model_client: Any = None  # None: recalls follow the offline rules
     counters: CounterBuffer | None = None  # None: no usage is stored
-    live: LiveRecalls = field(default_factory=LiveRecalls)
     # Set some seconds earlier: proxies should send their requests to others.
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.

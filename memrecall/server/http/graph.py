@@ -1,10 +1,10 @@
-"""The graph and the profile of a user: read, extract, merge and split."""
+"""The graph and the profile of a user: read, extract and correct."""
 
 from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from memrecall.extraction.protocol import USER
 from memrecall.memory.graph import DEEPEST
@@ -38,21 +38,12 @@ class GraphQuery(AgentRequest):
     entity: Annotated[
         EntityName | None, Field(description="Return its relations; without it, the entities.")
     ] = None
-    to: Annotated[
-        EntityName | None, Field(description="Return the shortest paths from `entity` to it.")
-    ] = None
-    depth: Annotated[int | None, Field(ge=1, le=DEEPEST), Digits] = None
+    depth: Annotated[int, Field(ge=1, le=DEEPEST), Digits] = 1
     as_of: AsOf = None
     limit: Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits] = 100
     cursor: Annotated[
         ListCursor | None, Field(description="`next_cursor` of the previous page of entities.")
     ] = None
-
-    @model_validator(mode="after")
-    def _check_entity(self) -> "GraphQuery":
-        if self.to is not None and self.entity is None:
-            raise ValueError("to: a path needs an entity to start from")
-        return self
 
 
 class ExtractRequest(SessionRequest):
@@ -61,13 +52,6 @@ class ExtractRequest(SessionRequest):
     messages: Annotated[
         InputMessages | None, Field(max_length=MAX_BATCH), accept_messages(MAX_BATCH)
     ] = None
-
-
-class MergeRequest(AgentRequest):
-    """Two names of the same entity."""
-
-    name: EntityName
-    alias: EntityName
 
 
 class RelationParts(RequestModel):
@@ -85,12 +69,6 @@ class CorrectRequest(AgentRequest):
     relationship: EntityName
     destination: EntityName
     correction: RelationParts | None = None
-
-
-class SplitRequest(AgentRequest):
-    """A name that was merged into an entity by mistake."""
-
-    alias: EntityName
 
 
 class ProfileQuery(AgentRequest):
@@ -121,11 +99,10 @@ class GraphRelation(BaseModel):
 
 
 class GraphAnswer(BaseModel):
-    """The requested entities, relations of an entity, or paths between two entities."""
+    """The requested entities, or relations of an entity."""
 
     entities: list[GraphEntity] | None = None
     relations: list[GraphRelation] | None = None
-    paths: list[list[GraphRelation]] | None = None
     next_cursor: str | None = None
 
 
@@ -142,14 +119,6 @@ class ExtractedGraph(BaseModel):
     entities: list[ExtractedEntity]
     relations: list[ToldRelation]
     problems: list[str]
-
-
-class EntityChange(BaseModel):
-    """A change of the names of entities."""
-
-    alias: str
-    name: str | None
-    message: str
 
 
 class CorrectedRelation(BaseModel):
@@ -181,7 +150,7 @@ class Profile(BaseModel):
 
 @router.get("/graph", **route_options("read_graph", GraphAnswer))
 async def read_graph(query: Annotated[GraphQuery, Query()], context: Context) -> Response:
-    """Read an entity's relations, the shortest paths between two entities, or all entities."""
+    """Read an entity's relations, or all entities."""
     memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     return JsonResponse(await memory.graph(**query.arguments()))
 
@@ -195,24 +164,6 @@ async def extract_relations(body: ExtractRequest, context: Context) -> Response:
     async with context.service.recall_slot(context.principal):
         report = await memory.extract(**body.arguments())
     return JsonResponse({**report, "problems": describe_problems(report["problems"])})
-
-
-@router.post("/graph/merge", **route_options("merge_entities", EntityChange))
-async def merge_entities(body: MergeRequest, context: Context) -> Response:
-    """Record that two names mean the same entity."""
-    await (await context.writable_memory(body.user_id, body.agent_id, body.project)).merge_entities(
-        **body.arguments()
-    )
-    return JsonResponse({"alias": body.alias, "name": body.name, "message": "merged"})
-
-
-@router.post("/graph/split", **route_options("split_entity", EntityChange))
-async def split_entity(body: SplitRequest, context: Context) -> Response:
-    """Undo a merge: move an alias and its relations to a new entity."""
-    await (await context.writable_memory(body.user_id, body.agent_id, body.project)).split_entity(
-        **body.arguments()
-    )
-    return JsonResponse({"alias": body.alias, "name": None, "message": "split"})
 
 
 @router.post("/graph/correct", **route_options("correct_relation", CorrectedRelation))

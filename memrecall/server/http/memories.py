@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
 from memrecall.server.http.context import Context
@@ -19,7 +19,6 @@ from memrecall.server.http.memory_models import (
     MemoryListQuery,
     MemoryPage,
     MemorySearchRequest,
-    MemoryText,
     MessageItem,
     OwnerQuery,
     RemovalQuery,
@@ -31,11 +30,9 @@ from memrecall.server.http.memory_models import (
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import JsonResponse, JsonRoute
-from memrecall.types import Id
 
 router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
 
-MAX_MERGED = 50
 MAX_JOBS = 20  # running jobs of one user
 _STAGES = ("memories", "relations", "checkpoint")
 _FALLBACK = "the model's answer could not be used: rules were used instead"
@@ -45,13 +42,6 @@ class UndoQuery(OwnerQuery):
     """The owner of a memory, and when it was read."""
 
     unchanged_since: UnchangedSince = None
-
-
-class MergeMemoriesRequest(OwnerQuery):
-    """The other memories of a merge, and the text of the new one (default: the first text)."""
-
-    others: Annotated[list[Id], Field(min_length=1, max_length=MAX_MERGED)]
-    data: MemoryText | None = None
 
 
 class DeletedMemories(BaseModel):
@@ -159,15 +149,6 @@ async def update_memory(
     return JsonResponse(await memory.update(memory_id, **body.model_dump(exclude_unset=True)))
 
 
-@router.post("/memories/{memory_id}/merge", **route_options("merge_memories", UpdatedMemory))
-async def merge_memories(
-    memory_id: PathId, body: MergeMemoriesRequest, context: Context
-) -> Response:
-    """Replace a memory and others by one with the sources of all; an undo takes it back."""
-    memory = await context.writable_memory(body.user_id, project=body.project)
-    return JsonResponse(await memory.merge(memory_id, **body.arguments()))
-
-
 @router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed))
 async def delete_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Hide a memory at once; an undo restores it until it is purged. A message is erased."""
@@ -186,7 +167,7 @@ async def read_history(memory_id: PathId, query: _Owner, context: Context) -> Re
 async def undo_memory(
     memory_id: PathId, query: Annotated[UndoQuery, Query()], context: Context
 ) -> Response:
-    """Undo the last change of a memory: an update, a merge, a supersession or a deletion."""
+    """Undo the last change of a memory: an update, a supersession or a deletion."""
     memory = await context.writable_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.undo(memory_id, **query.arguments()))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from memrecall.errors import StorageError
 from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope
 from memrecall.server.deadlines import GRACE_SECONDS
-from memrecall.server.http.context import Context, LiveRecall, RequestContext
+from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import (
     InputMessages,
     PathId,
@@ -189,7 +189,6 @@ class RecallHandler:
     context: RequestContext
     scope: Scope
     body: RecallRequest
-    live: LiveRecall | None = None  # already registered by the dashboard, which shows it
     uses_model: bool = True  # if the service has one
 
     @property
@@ -221,16 +220,11 @@ class RecallHandler:
     async def events(self) -> AsyncGenerator[TraceEvent | RecallResult, None]:
         """Yield the events as they happen, then the result."""
         service = self.context.service
-        query = self.body.conversation()[-1].text
-        live = self.live or service.live.start(self.scope, query)
-        async with AsyncExitStack() as stack:
-            stack.enter_context(service.live.track(live))
-            await stack.enter_async_context(service.recall_slot(self.context.principal))
-            events = await stack.enter_async_context(aclosing(self._recall_events()))
+        slot = service.recall_slot(self.context.principal)
+        async with slot, aclosing(self._recall_events()) as events:
             has_result = False
             try:
                 async for event in events:
-                    live.record(event)
                     has_result = isinstance(event, RecallResult)
                     yield self._finish(event) if isinstance(event, RecallResult) else event
             except (asyncio.CancelledError, GeneratorExit):

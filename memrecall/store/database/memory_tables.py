@@ -103,7 +103,7 @@ relations = Table(
     time_column("valid_to"),
     Column("source_message_ids", json_type(), nullable=False),
     time_column("created_at", nullable=False),
-    # The names that it was stated with; they say which relations a merged name takes back.
+    # The names that it was stated with.
     Column("source_alias", String(NAME_LENGTH)),
     Column("destination_alias", String(NAME_LENGTH)),
     PrimaryKeyConstraint("user_id", "relation_id"),

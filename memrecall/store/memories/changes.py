@@ -11,7 +11,6 @@ from typing import Any, Literal, Self
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound, OutdatedPlan
-from memrecall.json_objects import check_metadata
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
@@ -112,22 +111,6 @@ class MemoryChanges:
             return [memory_key]
 
         await self._write(AuditEntry("update", actor, memory_key), write, [memory_key])
-
-    async def merge(
-        self, keys: Sequence[str], new: NewMemory, *, origin: Origin, actor: str, reason: str
-    ) -> str:
-        """Store a memory in the place of several, all or nothing; return its key.
-
-        One undo takes it back. NotFound and Conflict if one is deleted or superseded.
-        """
-        check_metadata(new.metadata)
-        first, *others = keys
-        new = protect_new(self._database.privacy, new)
-
-        async def write(writer: MemoryWriter) -> list[str]:
-            return [*keys, await writer.supersede(first, new, origin, reason, *others)]
-
-        return (await self._write(AuditEntry("merge", actor, first, len(keys)), write))[-1]
 
     async def delete(
         self,

@@ -51,25 +51,18 @@ class MemoryWriter(MemoryInserter):
             new["keywords"] = [keyword.model_dump() for keyword in new["keywords"]]
         await self._write(PendingChange(row, with_search_text(row, new), "UPDATE", reason))
 
-    async def supersede(
-        self, memory_key: str, new: NewMemory, origin: Origin, reason: str, *others: str
-    ) -> str:
-        """Add a memory in the place of another, or of several, which end; return the new key."""
-        rows = [await self._require_current(key) for key in (memory_key, *others)]
-        new = with_key(new.model_copy(update={"project": new.project or rows[0]["project"]}))
+    async def supersede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str:
+        """Add a memory in the place of another, which ends; return the new key."""
+        row = await self._require_current(memory_key)
+        new = with_key(new.model_copy(update={"project": new.project or row["project"]}))
         if origin is not Origin.USER:  # Rewording a claim does not confirm it.
-            conflicts = [key for row in rows for key in row["provenance"].get("conflicts_with", ())]
-            new = new.as_claim(*conflicts)
+            new = new.as_claim(*row["provenance"].get("conflicts_with", ()))
         await self.add([new], origin, supersedes=memory_key)
         begin, key = min(new.valid_from or self._locks.now, self._locks.now), new.memory_key
-        values = {"superseded_by": key, "superseded_reason": reason}
-        # Each ends when the new one begins, but not before it began itself.
-        ended = [(row, {**values, "valid_to": max(begin, began(row))}) for row in rows]
-        await self._write(*(PendingChange(row, v, "UPDATE", reason, key) for row, v in ended))
-        if others:  # of a session that may have ended, so that its erasure includes the new one
-            merged = (memories.c.user_id == self._scope.user_id, memories.c.memory_key == key)
-            session = update(memories).where(*merged)
-            await self._connection.execute(session.values(session_id=rows[0]["session_id"]))
+        # It ends when the new one begins, but not before it began itself.
+        end = max(begin, began(row))
+        values = {"superseded_by": key, "superseded_reason": reason, "valid_to": end}
+        await self._write(PendingChange(row, values, "UPDATE", reason, key))
         return str(key)
 
     async def _require_current(self, memory_key: str) -> StoredRow:

@@ -37,6 +37,7 @@ from memrecall.types import (
     Moment,
     parse_stored_time,
 )
+from memrecall.workers import in_thread
 
 SEARCHED_TRACES = 100
 BODY_BYTES = 1024 * 1024
@@ -112,6 +113,13 @@ class Traces:
     async def add(self, trace: NewTrace, keep_days: int) -> str:
         """Record a recall of a known user, drop what is older than `keep_days`; return its id."""
         require_limit("keep_days", keep_days, MOST_TRACE_DAYS)
+        now = datetime.now(UTC)
+        row = await in_thread(self._make_row, trace, now)  # A body has thousands of texts.
+        oldest = now - timedelta(days=keep_days)
+        await self._database.transact(lambda connection: self._add(connection, row, oldest))
+        return str(row["trace_id"])
+
+    def _make_row(self, trace: NewTrace, now: datetime) -> dict[str, Any]:
         size = measure_body(trace.body)
         if size > BODY_BYTES:
             raise InvalidArgument(
@@ -119,7 +127,6 @@ class Traces:
                 hint=f"Reduce it to {BODY_BYTES}",
                 size=size,
             )
-        now = datetime.now(UTC)
         row = {
             **trace.model_dump(),
             "trace_id": trace.trace_id or new_id("t"),
@@ -129,10 +136,7 @@ class Traces:
             "session_id": self._scope.session_id,
             "project": self._scope.read_project,
         }
-        row |= self._database.privacy.protect({name: row[name] for name in ("query", "body")})
-        oldest = now - timedelta(days=keep_days)
-        await self._database.transact(lambda connection: self._add(connection, row, oldest))
-        return str(row["trace_id"])
+        return row | self._database.privacy.protect({name: row[name] for name in ("query", "body")})
 
     async def get(self, trace_id: str) -> StoredTrace:
         """Return a trace with its body; NotFound if the scope has none of that id."""

@@ -10,8 +10,9 @@ from memrecall.agent.driver import Recaller
 from memrecall.agent.result import RecallResult
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.testing import open_library
 from memrecall.types import NewMessage, Role
+
+from ...libraries import open_library
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -1,6 +1,5 @@
-"""Evaluators answer one question through the production code path: by search or by recall."""
+"""Answers to single questions through the production code path: by search or by recall."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,48 +9,16 @@ from urllib.parse import quote
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus
 from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
+from memrecall.evaluation.runs import RunPlan
 from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.search.request import Mode
 from memrecall.types import format_time
 
 if TYPE_CHECKING:
     from memrecall.agent import RecallResult
 
 _DIGITS = 6  # of a score: enough to rank by, and equal on every run
-
-
-@dataclass(frozen=True, slots=True)
-class SearchEvaluator:
-    """Answers with one search for the question's text."""
-
-    library: Library
-    corpus: Corpus
-    depth: int
-    mode: Mode = "hybrid"
-
-    async def ask(self, question: Question) -> QuestionResult:
-        """Run one search over everything up to the question's `as_of`."""
-        horizon = question.horizon
-        request = SearchRequest(
-            question.query,
-            mode=self.mode,
-            limit=self.depth,
-            until=horizon and horizon + timedelta(microseconds=1),
-            now=horizon or self.corpus.now(question.user_id),
-        )
-        page = await self.library.search(_scope(question), request)
-        probabilities = [
-            round(hit.probability, _DIGITS) for hit in page.results if hit.probability is not None
-        ]
-        is_complete = probabilities and len(probabilities) == len(page.results)
-        return QuestionResult(
-            query_id=question.query_id,
-            category=question.category,
-            retrieved=tuple((hit.key, round(hit.score, _DIGITS)) for hit in page.results),
-            probabilities=tuple(probabilities) if is_complete else None,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +55,44 @@ class CassetteFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class RecallEvaluator:
-    """Answers with the whole recall loop."""
+class Evaluator:
+    """Answers the questions of a plan; a recall without a model uses the offline rules."""
 
     library: Library
     corpus: Corpus
-    depth: int
-    model_client: Any
+    plan: RunPlan
+    model_client: Any = None
     cassettes: CassetteFolder | None = None
-    disabled: Sequence[str] = ()
 
     async def ask(self, question: Question) -> QuestionResult:
-        """Run one recall, independent of the previous one."""
+        """Answer one question, independent of the previous one."""
+        is_search = self.plan.mode == "search"
+        return await (self._search(question) if is_search else self._recall(question))
+
+    async def _search(self, question: Question) -> QuestionResult:
+        """Run one search over everything up to the question's `as_of`."""
+        horizon = question.horizon
+        request = SearchRequest(
+            question.query,
+            mode=self.plan.retrieval,
+            limit=self.plan.depth,
+            until=horizon and horizon + timedelta(microseconds=1),
+            now=horizon or self.corpus.now(question.user_id),
+        )
+        page = await self.library.search(_scope(question), request)
+        probabilities = [
+            round(hit.probability, _DIGITS) for hit in page.results if hit.probability is not None
+        ]
+        is_complete = probabilities and len(probabilities) == len(page.results)
+        return QuestionResult(
+            query_id=question.query_id,
+            category=question.category,
+            retrieved=tuple((hit.key, round(hit.score, _DIGITS)) for hit in page.results),
+            probabilities=tuple(probabilities) if is_complete else None,
+        )
+
+    async def _recall(self, question: Question) -> QuestionResult:
+        """Run the whole recall loop."""
         from memrecall.agent import Recaller, RecallOptions
 
         horizon = question.horizon
@@ -111,11 +104,7 @@ class RecallEvaluator:
             self.library,
             _scope(question),
             client,
-            RecallOptions(
-                keep_traces_days=0,
-                grow_window="grow_window" not in self.disabled,
-                expand_queries="expand_queries" not in self.disabled,
-            ),
+            RecallOptions(keep_traces_days=0),
             clock=lambda: moment,
         )
         result = await recaller.recall(question.conversation, as_of=horizon)
@@ -124,12 +113,9 @@ class RecallEvaluator:
         return QuestionResult(
             query_id=question.query_id,
             category=question.category,
-            retrieved=_rank_keys(result)[: self.depth],
+            retrieved=_rank_keys(result)[: self.plan.depth],
             recalled=_record(result),
         )
-
-
-Evaluator = SearchEvaluator | RecallEvaluator
 
 
 def _scope(question: Question) -> Scope:
