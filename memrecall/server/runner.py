@@ -24,7 +24,7 @@ from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.auth import SignInCode, is_loopback
-from memrecall.server.http.app import Application, build_routes, create_app
+from memrecall.server.http.app import Application, create_app, describe_api
 from memrecall.server.http.context import Service, find_sample_user, preload
 from memrecall.server.limits import PrivateAccess
 from memrecall.server.supervisor import (
@@ -283,7 +283,7 @@ async def serve(
         workers = worker_processes(settings.text_workers, _WORKER_MODULES)
         await stack.enter_async_context(workers)
         await stack.enter_async_context(_dashboard_running(has_dashboard))
-        app.service.loading = asyncio.create_task(preload(library, build_routes))
+        app.service.loading = asyncio.create_task(preload(library, describe_api))
         stack.callback(app.service.loading.cancel)
         server = _Server(config, app.service, lambda: announce(info), on_stop, private)
         await server.serve(sockets=[listener])

@@ -60,12 +60,12 @@ async def send_requests(library: Library) -> dict[str, Example]:
         client, member = service.client(), service.client(**{USER_HEADER: EXAMPLE_USER})
         document = (await client.get("/openapi.json")).json()
         await write_messages(client, EXAMPLE_USER, DENTIST)
-        await _store_memories(library)
+        await store_memories(library)
         examples: dict[str, Example] = {}
         for name, example in load_examples().items():
             request = example
             if name == "read_job":
-                request = Example({**PATH, "job_id": await _run_job(client)})
+                request = Example({**PATH, "job_id": await run_job(client)})
             await library.vectors.settle()
             method, path = _find_operation(document, name)
             is_shared = "/spaces" in path or "space:" in str(example.parameters)
@@ -81,13 +81,13 @@ async def send_requests(library: Library) -> dict[str, Example]:
         return examples
 
 
-async def _store_memories(library: Library) -> None:
+async def store_memories(library: Library) -> None:
     scope = Scope(EXAMPLE_USER)
     await library.add_memories(scope, MEMORIES, origin=Origin.USER, actor="application")
     await library.store.graph(scope).add({"李明": "person", "张教授": "person"}, [RELATION])
 
 
-async def _run_job(client: httpx.AsyncClient) -> str:
+async def run_job(client: httpx.AsyncClient) -> str:
     """Add a text in the background, wait for the job and return its id."""
     body = {"user_id": EXAMPLE_USER, "messages": "我住在杭州。", "background": True}
     response = (await client.post("/v1/memories", json=body)).json()

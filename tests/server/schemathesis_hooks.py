@@ -43,7 +43,7 @@ def _is_valid_id(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= ID_LENGTH
 
 
-@schemathesis.serializer("application/x-ndjson")
+@schemathesis.serializer("application/octet-stream")
 def serialize_lines(context: Any, value: Any) -> bytes:
     """Send a body of JSON lines as it is."""
     return str(value).encode(errors="replace")

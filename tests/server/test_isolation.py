@@ -34,7 +34,7 @@ def bodies(document: dict[str, Any], operation: dict[str, Any], user: str) -> It
         yield None
         return
     if "application/json" not in content:
-        yield content["application/x-ndjson"]["example"]
+        yield content["application/octet-stream"]["example"]
         return
     media = content["application/json"]
     schema = document["components"]["schemas"][media["schema"]["$ref"].rpartition("/")[2]]

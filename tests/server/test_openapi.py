@@ -18,7 +18,7 @@ from . import record_examples
 from .http_service import HttpService
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "http.md"
-OPERATIONS = {*load_examples(), "metrics"}  # an operation without an example fails
+OPERATIONS = {*load_examples(), "read_metrics"}  # an operation without an example fails
 
 # These differ from run to run.
 GENERATED_IDS = {
@@ -67,9 +67,9 @@ def summarize_turn(answer: dict[str, Any]) -> dict[str, Any]:
 async def test_examples_match_the_service() -> None:
     recorded, current = load_examples(), await record_examples.record_all()
     for name, example in current.items():
-        if name == "recall":
+        if name == "recall_memories":
             assert summarize_recall(example.answer) == summarize_recall(recorded[name].answer)
-        elif name == "chat":
+        elif name == "answer_message":
             assert summarize_turn(example.answer) == summarize_turn(recorded[name].answer)
         else:
             assert without_volatile(example.answer) == without_volatile(recorded[name].answer), name
@@ -88,7 +88,7 @@ async def test_openapi_document_is_complete(sqlite_service: HttpService) -> None
     for name, operation in operations.items():
         assert "422" not in operation["responses"]
         assert operation["description"]
-        if name in ("health", "readiness"):
+        if name in ("read_health", "read_readiness"):
             continue
         assert operation["security"] == [{"key": []}]
         assert {"401", "403", "500", "503"} <= operation["responses"].keys()
@@ -129,7 +129,7 @@ async def test_schema_of_trace_events_describes_the_recorded_trace(
     assert event_schema["required"] == ["kind", "at", "iteration", "turn"]
     assert event_schema["additionalProperties"] is True
     assert set(kinds) == {kind.value for kind in EventKind}
-    trace = load_examples()["recall"].answer["trace"]
+    trace = load_examples()["recall_memories"].answer["trace"]
     assert trace.keys() == schemas["Trace"]["properties"].keys()
     for event in trace["events"]:
         assert event.keys() > set(event_schema["required"])

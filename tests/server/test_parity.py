@@ -29,7 +29,7 @@ OPERATIONS = {
     "import_": "import_user",
     "erase": "erase_user",
     "erase_project": "erase_user",
-    "recall": "recall",
+    "recall": "recall_memories",
     "graph": "read_graph",
     "extract": "extract_relations",
     "long_term": "read_profile",  # experience is a memory type, knowledge has JSON-RPC tools

@@ -335,7 +335,7 @@ async def is_ready(client: httpx.AsyncClient) -> bool:
 # Prints what the first recall imports and reads once everything is loaded.
 FIRST_RECALL = """
 import asyncio, pathlib, sys
-from memrecall.server.http.app import build_routes
+from memrecall.server.http.app import describe_api
 from memrecall.server.http.context import preload
 from tests.server.http_service import CHAT, open_library, serve_in_process, write_messages
 
@@ -344,7 +344,7 @@ async def main(folder):
         async with serve_in_process(library) as service:
             ann = await service.client_with_key("ann")
             await write_messages(ann, "ann", *CHAT)
-            await preload(library, build_routes)
+            await preload(library, describe_api)
             assert len(library.cache) == 1  # the index of the user who was active last
             modules, seen = set(sys.modules), []
             sys.addaudithook(lambda event, given: event == "open" and seen.append(str(given[0])))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from threading import Lock
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -45,11 +46,7 @@ from memrecall.server.http.openapi import (
     docs_page,
     route_options,
 )
-from memrecall.server.http.responses import (
-    MEDIA_TYPE,
-    JsonResponse,
-    problem_response,
-)
+from memrecall.server.http.responses import MEDIA_TYPE, JsonResponse, problem_response
 from memrecall.server.limits import RecallLimiter, RequestLimiter
 from memrecall.server.metrics import Metrics
 from memrecall.server.rpc.codec import answer, dispatcher, report_bug
@@ -75,6 +72,8 @@ RECALL_WAIT_SECONDS = 30.0
 _JOB_SECONDS = 20.0
 _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
+# The framework caches the document before it is complete, and two threads may ask for it.
+_DOCUMENT_LOCK = Lock()
 
 _LOADING = Problem("UNAVAILABLE", "not ready: loading", {"reason": "loading"}, headers=RETRY_AFTER)
 
@@ -236,9 +235,10 @@ class _Api(FastAPI):
         return stack.app
 
     def openapi(self) -> dict[str, Any]:
-        if not self.openapi_schema:
-            self.openapi_schema = complete_document(super().openapi(), self.description)
-        return self.openapi_schema
+        with _DOCUMENT_LOCK:
+            if not self.openapi_schema:
+                self.openapi_schema = complete_document(super().openapi(), self.description)
+            return self.openapi_schema
 
 
 @cache
@@ -263,9 +263,9 @@ def _routes() -> FastAPI:
     return app
 
 
-def build_routes() -> None:
-    """Build what the framework would build when the first request of each route arrives."""
-    _routes().openapi()
+def describe_api() -> dict[str, Any]:
+    """Return the OpenAPI document, and build what the framework would build at first requests."""
+    return _routes().openapi()
 
 
 async def _handle_validation_error(_request: Request, error: Exception) -> Response:
@@ -303,19 +303,19 @@ def _matching_routes(path: str) -> Iterator[APIRoute]:
 
 @service_routes.get(
     "/healthz",
-    operation_id="health",
+    operation_id="read_health",
     response_model=None,
     response_class=JsonResponse,
     responses={200: {"model": Health, "description": "The service is healthy."}},
 )
-async def health() -> Response:
+async def read_health() -> Response:
     """Check that the service is running, and return its version."""
     return JsonResponse({"status": "ok", "version": __version__})
 
 
 @service_routes.get(
     "/readyz",
-    operation_id="readiness",
+    operation_id="read_readiness",
     response_model=None,
     response_class=JsonResponse,
     responses={
@@ -323,7 +323,7 @@ async def health() -> Response:
         503: {"model": ErrorBody, "description": "UNAVAILABLE: `details.checks` says what fails."},
     },
 )
-async def readiness(request: Request) -> Response:
+async def read_readiness(request: Request) -> Response:
     """Check that the database, the embedder and whatever else requests need respond.
 
     `read-only` and its `reason` say that reads are answered and writes fail.
@@ -346,8 +346,8 @@ async def readiness(request: Request) -> Response:
     )
 
 
-@service_routes.get("/metrics", **route_options("metrics", None, also=("text/plain",)))
-async def metrics(context: Context) -> Response:
+@service_routes.get("/metrics", **route_options("read_metrics", None, also=("text/plain",)))
+async def read_metrics(context: Context) -> Response:
     """Return metrics for Prometheus; requires an operator key."""
     context.principal.require_operator()
     await context.service.readiness.outcomes()
@@ -358,13 +358,13 @@ async def metrics(context: Context) -> Response:
 @service_routes.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
     """Return the OpenAPI document."""
-    return JsonResponse(request.app.openapi())
+    return JsonResponse(await asyncio.to_thread(request.app.openapi))
 
 
 @service_routes.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Return the OpenAPI document as an HTML page."""
-    return docs_page(request.app.openapi())
+    return docs_page(await asyncio.to_thread(request.app.openapi))
 
 
 @service_routes.post("/rpc", include_in_schema=False)  # OpenAPI cannot describe its messages

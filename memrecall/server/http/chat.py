@@ -147,8 +147,12 @@ class ChatAnswer(Final):
     tools: list[CalledTool] = field(default_factory=list)
 
 
-@router.post("/users/{user_id}/chat", **route_options("chat", ChatAnswer, also=(EVENT_STREAM,)))
-async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Context) -> Response:
+@router.post(
+    "/users/{user_id}/chat", **route_options("answer_message", ChatAnswer, also=(EVENT_STREAM,))
+)
+async def answer_message(
+    user_id: PathId, body: ChatRequest, request: Request, context: Context
+) -> Response:
     """Answer a message: recall, call the model with its tools, store the messages. With
     `Accept: text/event-stream`, `tool_call`, `tool_result` and `text_delta` events are sent as they
     happen, followed by `final` or `error`. The `text` of `text_retracted` replaces all text so far.

@@ -14,7 +14,6 @@ from memrecall.server.http.memory_models import (
     Changed,
     DeleteAllQuery,
     FoundMemories,
-    JobState,
     MemoryHistory,
     MemoryItem,
     MemoryListQuery,
@@ -23,6 +22,7 @@ from memrecall.server.http.memory_models import (
     MessageItem,
     OwnerQuery,
     RemovalQuery,
+    StartedJob,
     UnchangedSince,
     UpdatedMemory,
     UpdateRequest,
@@ -63,7 +63,7 @@ class PurgedMemory(BaseModel):
     messages: list[str]
 
 
-class Job(JobState):
+class Job(StartedJob):
     """Background work: an add, with its result when it is done, or the summaries of a session."""
 
     kind: Literal["add", "summaries"]

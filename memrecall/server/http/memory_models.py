@@ -25,7 +25,7 @@ from memrecall.server.http.message_models import (
 )
 from memrecall.store import WriteStatus, check_filter_size
 from memrecall.store.database.cursors import LARGEST_LIST
-from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
+from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment, Origin
 
 MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000
 
@@ -238,7 +238,7 @@ class MemoryItem(_Item):
     field: str | None
     sensitive: bool
     pinned: bool
-    origin: Literal["user", "assistant", "tool", "import"]
+    origin: Origin
     actor: str
     conflicts_with: list[dict[str, str | None]]
     source_message_ids: list[str]
@@ -278,7 +278,7 @@ class FoundMemory(_Item):
     kind: Literal["memory", "message"]
     agent_id: str | None = None
     sequence_no: int | None = None
-    origin: Literal["user", "assistant", "tool", "import"] | None = None
+    origin: Origin | None = None
     conflicts_with: list[dict[str, str | None]] = []
     truncated: bool = False
     source: QuotedMessage | None
@@ -326,8 +326,8 @@ class ToldRelation(BaseModel):
     ended: bool
 
 
-class JobState(BaseModel):
-    """A background job."""
+class StartedJob(BaseModel):
+    """A background job, and its state when the response was sent."""
 
     job_id: str
     state: Literal["running", "waiting", "done", "failed"]
@@ -346,7 +346,7 @@ class Added(BaseModel):
     redacted: list[list[str]] = []
     relations: list[ToldRelation]
     problems: list[str]
-    job: JobState | None
+    job: StartedJob | None
 
 
 class Changed(BaseModel):

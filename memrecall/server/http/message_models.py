@@ -97,7 +97,7 @@ QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH, patt
 RoleName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(ROLE_NAMES)})]
 ContentParts = dict[str, Any] | list[str | dict[str, Any]]
 # No `type`: like in Python, an empty value such as 0 counts as absent.
-_TIME_SCHEMA: dict[str, Any] = {"format": "date-time"}
+_AnyTime = Annotated[Any, Field(json_schema_extra={"format": "date-time"})]
 
 
 # The schema of the objects that `parse_message` accepts; the values are parsed there, not here.
@@ -113,12 +113,8 @@ class InputMessage(BaseModel):
     ] = None
     speaker: str | None = None
     name: Annotated[Any, Field(description="Like `speaker`, if that is absent.")] = None
-    ts: Annotated[Any, Field(description="When it was said.", json_schema_extra=_TIME_SCHEMA)] = (
-        None
-    )
-    timestamp: Annotated[
-        Any, Field(description="Like `ts`, if that is absent.", json_schema_extra=_TIME_SCHEMA)
-    ] = None
+    ts: Annotated[_AnyTime, Field(description="When it was said.")] = None
+    timestamp: Annotated[_AnyTime, Field(description="Like `ts`, if that is absent.")] = None
     message_id: str | None = None
     id: Annotated[Any, Field(description="Like `message_id`, if that is absent.")] = None
     parent_message_id: str | None = None
@@ -147,14 +143,6 @@ def accept_messages(limit: int) -> WrapValidator:
     text = Annotated[str, Field(min_length=1)]
     items = Annotated[list[str | InputMessage], Field(min_length=1, max_length=limit)]
     return WrapValidator(validate, json_schema_input_type=text | InputMessage | items)
-
-
-def require_exactly_one(**types: list[str]) -> dict[str, Any]:
-    """Return the JSON schema that requires exactly one of these properties."""
-    choices = [
-        {"required": [name], "properties": {name: {"type": names}}} for name, names in types.items()
-    ]
-    return {"oneOf": choices}
 
 
 class RequestModel(BaseModel):
@@ -229,10 +217,6 @@ class LexicalSearchRequest(_SearchRequest):
 
 class SemanticSearchRequest(_SearchRequest):
     """A search by meaning with exactly one of `query_text` and `query_embedding`."""
-
-    model_config = ConfigDict(
-        json_schema_extra=require_exactly_one(query_text=["string"], query_embedding=["array"])
-    )
 
     query_text: QueryText | None = None
     query_embedding: Annotated[

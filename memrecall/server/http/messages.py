@@ -30,12 +30,7 @@ from memrecall.server.http.message_models import (
     WriteRequest,
 )
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.responses import (
-    JsonResponse,
-    JsonRoute,
-    items_response,
-    page_response,
-)
+from memrecall.server.http.responses import JsonResponse, JsonRoute, items_response, page_response
 from memrecall.store import ScopedMessage, WriteStatus
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=JsonRoute)
@@ -118,8 +113,8 @@ async def delete_message(user_id: PathId, message_id: PathId, context: Context) 
     return JsonResponse(report)
 
 
-@router.post("/messages/lexical_search", **route_options("lexical_search", LexicalPage))
-async def lexical_search(body: LexicalSearchRequest, context: Context) -> Response:
+@router.post("/messages/lexical_search", **route_options("search_messages_by_words", LexicalPage))
+async def search_messages_by_words(body: LexicalSearchRequest, context: Context) -> Response:
     """Search by words, the most relevant first; ties are ordered by time (the later first), then
     by `message_id`. All pages show the messages as of the first page.
     """
@@ -146,8 +141,10 @@ async def lexical_search(body: LexicalSearchRequest, context: Context) -> Respon
     )
 
 
-@router.post("/messages/semantic_search", **route_options("semantic_search", NearMessages))
-async def semantic_search(body: SemanticSearchRequest, context: Context) -> Response:
+@router.post(
+    "/messages/semantic_search", **route_options("search_messages_by_meaning", NearMessages)
+)
+async def search_messages_by_meaning(body: SemanticSearchRequest, context: Context) -> Response:
     """Search by meaning: the messages with the highest cosine similarity; ties are ordered as in
     the lexical search.
     """

@@ -27,7 +27,7 @@ from memrecall.server.errors import (
     new_request_id,
     report_error,
 )
-from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, problem_response
+from memrecall.server.http.responses import LINES_TYPES, MEDIA_TYPE, problem_response
 from memrecall.server.metrics import Metrics
 from memrecall.timing.deadlines import RequestDeadline, bounded_by, run_within
 
@@ -290,7 +290,7 @@ class AdmissionMiddleware:
         if has_more or len(body) > max_bytes:
             raise _too_large(max_bytes)
         if body:
-            _require_type(headers, LINES_TYPE if is_lines else MEDIA_TYPE)
+            _require_type(headers, LINES_TYPES if is_lines else (MEDIA_TYPE,))
         return replay_body(body, receive)
 
     async def _drain(self, receive: Receive) -> None:
@@ -350,10 +350,10 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _require_type(headers: Mapping[bytes, bytes], media_type: str) -> None:
+def _require_type(headers: Mapping[bytes, bytes], media_types: Sequence[str]) -> None:
     kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-    if kind != media_type:
-        message = f"the Content-Type must be {media_type}"
+    if kind not in media_types:
+        message = f"the Content-Type must be {' or '.join(media_types)}"
         raise RequestError(Problem("INVALID_ARGUMENT", message, status=415))
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         message = "compressed bodies are not supported: send it without Content-Encoding"

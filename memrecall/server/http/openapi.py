@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
 from memrecall.server.errors import STATUS
-from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, JsonResponse
+from memrecall.server.http.responses import MEDIA_TYPE, JsonResponse
 from memrecall.store import WriteProblem
 
 _BODY_ERRORS = (408, 413, 415)
@@ -33,7 +33,7 @@ _ERROR_DESCRIPTIONS = {
     507: "RESOURCE_EXHAUSTED: the database is full",
 }
 _ERROR_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
-_UNUSED_SCHEMAS = ("HTTPValidationError", "ValidationError")
+_UNUSED_SCHEMAS = ("ConversationMessage", "HTTPValidationError", "ValidationError")
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'",
     "X-Frame-Options": "DENY",
@@ -113,6 +113,7 @@ def complete_document(document: dict[str, Any], description: str) -> dict[str, A
     components = document.setdefault("components", {})
     for name in _UNUSED_SCHEMAS:
         components.get("schemas", {}).pop(name, None)
+    _simplify((components, document["paths"]))
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     examples = load_examples()
     for item in document["paths"].values():
@@ -127,6 +128,18 @@ def complete_document(document: dict[str, Any], description: str) -> dict[str, A
     return document
 
 
+def _simplify(schema: Any) -> None:
+    """Remove titles that only repeat a name, and values that an enum's aliases repeat."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        if "enum" in schema:
+            schema["enum"] = list(dict.fromkeys(schema["enum"]))
+        schema = tuple(schema.values())
+    for part in schema if isinstance(schema, list | tuple) else ():
+        _simplify(part)
+
+
 def join_lines(values: Sequence[Any]) -> str:
     """Return values as JSON, one per line."""
     return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
@@ -139,9 +152,9 @@ def _add_example(operation: dict[str, Any], example: Example) -> None:
     )
     for part, value in parts:
         if value is not None and part is not None:
-            media_type = LINES_TYPE if isinstance(value, list) else MEDIA_TYPE
             text = join_lines(value) if isinstance(value, list) else value
-            part["content"][media_type]["example"] = text
+            for media_type in part["content"] if isinstance(value, list) else (MEDIA_TYPE,):
+                part["content"][media_type]["example"] = text
     for parameter in operation.get("parameters", []):
         if parameter["name"] in example.parameters:
             parameter["example"] = example.parameters[parameter["name"]]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import to_json
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult
@@ -33,7 +33,6 @@ from memrecall.server.http.message_models import (
     RequestModel,
     SessionId,
     accept_messages,
-    require_exactly_one,
 )
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import (
@@ -53,6 +52,11 @@ MAX_CONVERSATION = 200
 MAX_LIMITS = Limits(iterations=10, model_calls=60, tool_calls=120, tokens=500_000, seconds=300.0)
 
 router = APIRouter(prefix="/v1", tags=["recall"], route_class=JsonRoute)
+
+
+_Conversation = Annotated[
+    InputMessages, Field(max_length=MAX_CONVERSATION), accept_messages(MAX_CONVERSATION)
+]
 
 
 class RecallLimits(RequestModel):
@@ -95,19 +99,8 @@ class BlockOptions(RequestModel):
 class RecallRequest(RequestModel):
     """A recall for exactly one of `query` and `messages`."""
 
-    model_config = ConfigDict(
-        json_schema_extra=require_exactly_one(
-            query=["string"], messages=["array", "object", "string"]
-        )
-    )
-
     query: QueryText | None = None
-    messages: (
-        Annotated[
-            InputMessages, Field(max_length=MAX_CONVERSATION), accept_messages(MAX_CONVERSATION)
-        ]
-        | None
-    ) = None
+    messages: _Conversation | None = None
     session_id: SessionId | None = None
     project: ProjectName | None = None
     as_of: Annotated[
@@ -142,9 +135,9 @@ class RecallRequest(RequestModel):
 
 @router.post(
     "/users/{user_id}/recall",
-    **route_options("recall", RecallResult, also=(EVENT_STREAM, PLAIN_TEXT)),
+    **route_options("recall_memories", RecallResult, also=(EVENT_STREAM, PLAIN_TEXT)),
 )
-async def recall(
+async def recall_memories(
     user_id: PathId, body: RecallRequest, request: Request, context: Context
 ) -> Response:
     """Find what the last user message refers to. With `Accept: text/event-stream`, the trace events

@@ -29,6 +29,7 @@ _NO_BODY = (b"", b"{}", b"null")  # what clients send that always send JSON
 _LARGE_BODY = 200_000  # bytes, which take 2 ms to parse
 _LARGEST_IN_THREAD = 1024 * 1024
 LINES_TYPE = "application/x-ndjson"  # one JSON object per line
+LINES_TYPES = (LINES_TYPE, "application/octet-stream")  # of bodies: generators know the latter
 EVENT_STREAM, PLAIN_TEXT = "text/event-stream", "text/plain"
 PING_SECONDS = 15.0
 READ_SECONDS = 30.0  # added to the deadline for clients that read events slowly

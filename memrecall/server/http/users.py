@@ -16,14 +16,16 @@ from memrecall.memory import AsyncMemory, Policy
 from memrecall.scope import Permission, Scope, space_of
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.http.context import Context, RequestContext
-from memrecall.server.http.memory_models import (
-    AgentRequest,
-    Flag,
-    SessionRequest,
-)
+from memrecall.server.http.memory_models import AgentRequest, Flag, SessionRequest
 from memrecall.server.http.message_models import Digits, PathId, RequestModel
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.responses import LINES_TYPE, JsonResponse, JsonRoute, run_while_connected
+from memrecall.server.http.responses import (
+    LINES_TYPE,
+    LINES_TYPES,
+    JsonResponse,
+    JsonRoute,
+    run_while_connected,
+)
 from memrecall.store import WriteStatus
 from memrecall.types import ProjectLabel
 
@@ -36,9 +38,8 @@ STATE_TOKENS = 1_000
 EXPORT_SECONDS = 600.0  # a slow client must not keep a database connection for longer
 _CHUNK_BYTES = 64 * 1024
 _Days = Annotated[float | None, Field(strict=True, ge=0)]
-_BODY_OF_LINES = {
-    "requestBody": {"required": True, "content": {LINES_TYPE: {"schema": {"type": "string"}}}}
-}
+_LINES_SCHEMA = {"schema": {"type": "string", "format": "binary"}}
+_BODY_OF_LINES = {"requestBody": {"required": True, "content": {LINES_TYPES[1]: _LINES_SCHEMA}}}
 
 
 class ProjectQuery(RequestModel):
@@ -261,7 +262,7 @@ async def export_user(
 )
 async def import_user(user_id: PathId, request: Request, context: Context) -> Response:
     """Import lines of an export, all or none; rows that exist already stay as they are. A large
-    export can be sent in several requests, in its order.
+    export can be sent in several requests, in its order; as `application/x-ndjson` too.
     """
     context.principal.require_write()
     memory = await _whole_user(user_id, context)
