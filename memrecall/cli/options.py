@@ -54,7 +54,7 @@ CurrentSession = Annotated[
 CursorOption = Annotated[str | None, Option("--cursor", help="Continue after an earlier page.")]
 After = Annotated[str, Option("--after", help="Continue after this id.")]
 AsOfOption = Annotated[str | None, Option("--as-of", help="Show the state at this time.")]
-Spaces = Annotated[
+SpaceIds = Annotated[
     list[str] | None, Option("--space", help="Cover this space of the user too; repeatable.")
 ]
 SpaceRoleOption = Annotated[str, Option("--role", help="reader, contributor or admin.")]
@@ -204,7 +204,7 @@ class UserReadingOptions(UserProjectOptions):
 class UserSpacesOptions(UserReadingOptions):
     """The shared options of commands that also read spaces of the user."""
 
-    space: Spaces = None
+    space: SpaceIds = None
 
 
 class CommandGroup(typer.Typer):

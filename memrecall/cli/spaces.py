@@ -9,9 +9,9 @@ from memrecall.cli import output
 from memrecall.cli.memories import MemoryId
 from memrecall.cli.options import After, CommandGroup, SpaceRoleOption, UserOptions
 
-Space = Annotated[str, Argument(metavar="SPACE", help="Space id, such as team-x.")]
+SpaceId = Annotated[str, Argument(metavar="SPACE", help="Space id, such as team-x.")]
 MemberId = Annotated[str, Argument(metavar="MEMBER", help="User id, or key: and a key's id.")]
-Name = Annotated[str | None, Option(help="Name that people see.")]
+ShownName = Annotated[str | None, Option(help="Name that people see.")]
 Description = Annotated[str, Option("--description", help="What the space is for.")]
 HitId = Annotated[str, Argument(help="Id of a memory, a message or the trace of a recall.")]
 
@@ -25,7 +25,9 @@ def _line(text: str, note: str = "") -> str:
 
 
 @space_commands.command("create")
-def create(space: Space, shared: UserOptions, name: Name = None, about: Description = "") -> None:
+def create(
+    space: SpaceId, shared: UserOptions, name: ShownName = None, about: Description = ""
+) -> None:
     """Create a space, of which the user becomes the first admin."""
     fields = {"name": name or space, "description": about}
     created = shared.with_memory(lambda memory: memory.create_space(space, **fields), create=True)
@@ -33,7 +35,7 @@ def create(space: Space, shared: UserOptions, name: Name = None, about: Descript
 
 
 @space_commands.command("list")
-def list_spaces(shared: UserOptions) -> None:
+def list_all(shared: UserOptions) -> None:
     """List a user's spaces, with the role in each."""
     items = shared.with_memory(lambda memory: memory.spaces())
     lines = [_line(_SPACE.format_map(item), item["description"]) for item in items]
@@ -42,7 +44,7 @@ def list_spaces(shared: UserOptions) -> None:
 
 @space_commands.command("members")
 @space_commands.command("grants")
-def list_grants(space: Space, shared: UserOptions) -> None:
+def list_grants(space: SpaceId, shared: UserOptions) -> None:
     """List the members and keys of a space: role, since when, granted by whom."""
     items = shared.with_memory(lambda memory: memory.space(space).grants())
     shared.print_page({"items": items}, map(_describe_grant, items))
@@ -55,12 +57,12 @@ def _describe_grant(item: dict[str, Any]) -> str:
 
 
 @space_commands.command("add")
-def add_member(
-    space: Space,
+def admit(
+    space: SpaceId,
     member: MemberId,
     shared: UserOptions,
     role: SpaceRoleOption = "reader",
-    name: Name = None,
+    name: ShownName = None,
 ) -> None:
     """Add a member, or change their role or name."""
     result = shared.with_memory(lambda m: m.space(space).set_member(member, role, name=name))
@@ -68,7 +70,7 @@ def add_member(
 
 
 @space_commands.command("remove")
-def remove_member(space: Space, member: MemberId, shared: UserOptions) -> None:
+def dismiss(space: SpaceId, member: MemberId, shared: UserOptions) -> None:
     """Remove a member, or leave; what they wrote stays."""
     shared.with_memory(lambda memory: memory.space(space).remove_member(member))
     fields = {"space_id": space, "member": member, "removed": True}
@@ -76,21 +78,21 @@ def remove_member(space: Space, member: MemberId, shared: UserOptions) -> None:
 
 
 @space_commands.command("promote")
-def promote(memory_id: MemoryId, space: Space, shared: UserOptions) -> None:
+def promote(memory_id: MemoryId, space: SpaceId, shared: UserOptions) -> None:
     """Copy one of the user's memories, with its messages, to a space."""
     result = shared.with_memory(lambda memory: memory.promote(memory_id, space))
     shared.print_outcome(_line(f"shared as {result['id']}"), result)
 
 
 @space_commands.command("demote")
-def demote(memory_id: MemoryId, space: Space, shared: UserOptions) -> None:
+def demote(memory_id: MemoryId, space: SpaceId, shared: UserOptions) -> None:
     """Erase a copy that the user promoted to a space."""
     result = shared.with_memory(lambda memory: memory.demote(memory_id, space))
     shared.print_outcome(_line(f"{result['id']} is no longer shared"), result)
 
 
 @space_commands.command("audit")
-def audit(space: Space, shared: UserOptions, after: After = "") -> None:
+def audit(space: SpaceId, shared: UserOptions, after: After = "") -> None:
     """List who changed what in a space, latest first, without contents."""
     items = shared.with_memory(lambda memory: memory.space(space).audit(after=after or None))
     lines = [_line(_ENTRY.format_map(item), f"by {item['actor']}") for item in items]
@@ -98,7 +100,7 @@ def audit(space: Space, shared: UserOptions, after: After = "") -> None:
 
 
 @space_commands.command("who-can-see")
-def who_can_see(memory_id: MemoryId, shared: UserOptions) -> None:
+def show_readers(memory_id: MemoryId, shared: UserOptions) -> None:
     """List who can read a memory or message."""
     result = shared.with_spaces(lambda memory: memory.who_can_see(memory_id))
     owner = _line(f"{result['owner']['kind']} {result['owner']['id']}")
@@ -107,7 +109,7 @@ def who_can_see(memory_id: MemoryId, shared: UserOptions) -> None:
 
 
 @space_commands.command("why")
-def why_seen(key: HitId, shared: UserOptions) -> None:
+def show_reason(key: HitId, shared: UserOptions) -> None:
     """Explain why the user can read a memory or message, or the items of a recall."""
     items = shared.with_spaces(lambda memory: memory.why_seen(key))
     lines = [_line(f"{i['id']}  {i['reason']}", i.get("since", "")) for i in items]
@@ -115,7 +117,7 @@ def why_seen(key: HitId, shared: UserOptions) -> None:
 
 
 @space_commands.command("delete")
-def delete_space(space: Space, shared: UserOptions, name: Name = None) -> None:
+def delete_all_of_it(space: SpaceId, shared: UserOptions, name: ShownName = None) -> None:
     """Erase a space with everything in it; asks for its name, unless --name confirms it."""
     typed = name or typer.prompt(f"To erase {space} permanently, type its name", err=True)
     erased = shared.with_memory(lambda memory: memory.space(space).delete_space(name=typed))

@@ -12,7 +12,7 @@ from fastapi.responses import RedirectResponse
 from nicegui import background_tasks, ui
 
 from memrecall.dashboard.auth import MISSING, PREFERENCES, SEE_OTHER, SIGN_IN, SIGN_OUT, local_path
-from memrecall.dashboard.page import SPACE, SPACE_PAGES, Page, Redirect
+from memrecall.dashboard.page import SPACE_PAGE, SPACE_PAGES, Page, Redirect
 from memrecall.dashboard.widgets import (
     button_link,
     card,
@@ -261,7 +261,7 @@ async def draw_explorer_head(page: Page) -> bool:
     """Draw the title, user selection and tabs of the explorer; return True with a user."""
     show_title(page.text("explorer"))
     if page.space:
-        ui.link(page.text("in_space", space=page.space), page.user_link(SPACE))
+        ui.link(page.text("in_space", space=page.space), page.user_link(SPACE_PAGE))
     elif not await select_user(page):
         return False
     with ui.element("nav").classes("mr-tabs") as tabs:

@@ -21,9 +21,9 @@ from memrecall.types import Language
 
 ROWS_PER_PAGE = 25  # of all lists
 _MAX_USERS = 200
-SPACE = "/spaces/space"
+SPACE_PAGE = "/spaces/space"
 # The pages that show a space if the address names one; all others show the user's own data.
-SPACE_PAGES = frozenset({SPACE, "/explorer", "/explorer/memories", "/explorer/memory"})
+SPACE_PAGES = frozenset({SPACE_PAGE, "/explorer", "/explorer/memories", "/explorer/memory"})
 _FOLDER = Path(__file__).parent
 
 
@@ -150,7 +150,7 @@ class Page:
             with suppress(NotFound):
                 return await store.spaces.enter(scope, self.space)
         # Operators see any space's members and changes, as nobody, whom the store lets change none.
-        if self.path == SPACE and await self.sees_all_spaces():
+        if self.path == SPACE_PAGE and await self.sees_all_spaces():
             return Scope(space_owner(self.space), member="", role=SpaceRole.READER)
         raise space_not_found()
 

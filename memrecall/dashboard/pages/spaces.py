@@ -7,7 +7,7 @@ from nicegui import ui
 
 from memrecall.dashboard import widgets
 from memrecall.dashboard.layout import register_page
-from memrecall.dashboard.page import SPACE, Page
+from memrecall.dashboard.page import SPACE_PAGE, Page
 from memrecall.dashboard.pages.user import draw_changes, name_actors
 from memrecall.scope import SpaceRole
 from memrecall.server.auth import KEY_ACTOR
@@ -28,14 +28,14 @@ async def show_spaces(page: Page) -> None:
         widgets.dim_label(page.text("spaces_hint" if spaces else "no_spaces"))
         for space in spaces:
             with ui.element("div").classes("mr-item"):
-                ui.link(space.name, page.user_link(SPACE, space=space.space_id))
+                ui.link(space.name, page.user_link(SPACE_PAGE, space=space.space_id))
                 if space.role is not None:
                     ui.label(page.term("space_role", space.role)).classes("mr-badge")
                 widgets.dim_label(space.space_id)
                 ui.label(space.description).classes("mr-text full-width")
 
 
-@register_page(SPACE, "space")
+@register_page(SPACE_PAGE, "space")
 async def show_space(page: Page) -> None:
     """Show one space: its description, members and latest changes."""
     scope = await page.scope()

@@ -125,7 +125,7 @@ async def remove_member(space_id: PathId, member: PathId, context: Context) -> R
 
 
 @router.post("/{space_id}/promote", **route_options("promote_memory", Row))
-async def promote_memory(space_id: PathId, body: MemoryReference, context: Context) -> Response:
+async def promote_to_space(space_id: PathId, body: MemoryReference, context: Context) -> Response:
     """Copy a memory of the caller to the space, with its messages; again: the same copy."""
     memory = await context.promoting_memory(space_id)
     return JsonResponse(await memory.promote(body.memory_id, space_id))
