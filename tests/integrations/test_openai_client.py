@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
@@ -166,7 +167,7 @@ async def test_cancelled_call_and_unfinished_stream_store_nothing(host: Host, ap
     for _ in range(2):
         parts = await create(**options(api, [user()], stream=True))
         await anext(parts)
-    with pytest.raises(openai.APIError):
+    with pytest.raises((openai.APIError, httpx.HTTPError)):  # older clients raise the latter
         await anext(parts)
     await parts.close()
     assert stored(host.memory) == []
