@@ -228,6 +228,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/memories/{memory_id}/who_can_see": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who Can See
+         * @description List who can read a memory or message: the members of its space, or the keys of its user.
+         */
+        get: operations["who_can_see"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/memories/{memory_id}/why_seen": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Why Seen
+         * @description Explain why the caller can read a memory or message, or the items of a recall (trace id).
+         */
+        get: operations["why_seen"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/memories/{memory_id}": {
         parameters: {
             query?: never;
@@ -391,26 +431,6 @@ export interface paths {
          *     a session, and add them to the graph.
          */
         post: operations["extract_relations"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/graph/correct": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Correct Relation
-         * @description Replace a wrong relation by its correction, or remove it; its sources and validity stay.
-         */
-        post: operations["correct_relation"];
         delete?: never;
         options?: never;
         head?: never;
@@ -616,9 +636,162 @@ export interface paths {
         /**
          * Erase User
          * @description Erase a user for good: all rows, vectors and traces. A key of this user alone is revoked.
-         *     With `project`, only its messages and memories are erased.
+         *     With `project`, only its messages and memories are erased. What they wrote to spaces stays under
+         *     another name by default.
          */
         delete: operations["erase_user"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/spaces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Spaces
+         * @description List the spaces of the caller: of their user, and of the key itself.
+         */
+        get: operations["list_spaces"];
+        put?: never;
+        /**
+         * Create Space
+         * @description Create a space, whose first admin is the user of the request, or the key without one.
+         */
+        post: operations["create_space"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/spaces/{space_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Space
+         * @description Read the name, the description and the caller's role.
+         */
+        get: operations["read_space"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Space
+         * @description Erase a space with everything in it, and return the counts of erased rows.
+         */
+        delete: operations["delete_space"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/spaces/{space_id}/members": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Members
+         * @description List the users and keys that can see the space, oldest first.
+         */
+        get: operations["list_members"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/spaces/{space_id}/members/{member}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set Member
+         * @description Add a user, or a key as `key:` and its id; or change their role or name.
+         */
+        put: operations["set_member"];
+        post?: never;
+        /**
+         * Remove Member
+         * @description Remove a member, or leave; what they wrote stays. 409 for the last admin.
+         */
+        delete: operations["remove_member"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/spaces/{space_id}/promote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Promote To Space
+         * @description Copy a memory of the caller to the space, with its messages; again: the same copy.
+         */
+        post: operations["promote_memory"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/spaces/{space_id}/demote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Demote Memory
+         * @description Erase a copy that the caller promoted.
+         */
+        post: operations["demote_memory"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/spaces/{space_id}/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Space Audit
+         * @description Read who changed what in the space, the latest first, without contents.
+         */
+        get: operations["read_space_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -777,7 +950,11 @@ export interface components {
         };
         /** @description A turn: the user's `message`, or in a `group` a member's message and who answers it. */
         ChatRequest: {
-            message?: string | null;
+            message?: string | {
+                [key: string]: unknown;
+            } | (string | {
+                [key: string]: unknown;
+            })[] | null;
             message_id?: string | null;
             session_id?: string | null;
             language?: ("en" | "zh") | null;
@@ -787,30 +964,6 @@ export interface components {
              */
             instructions?: string;
             group?: components["schemas"]["GroupTurn"] | null;
-        };
-        /** @description A wrong relation and its correction; null removes it. */
-        CorrectRequest: {
-            /** @description The owner of the data; optional for a key of one user. */
-            user_id?: string | null;
-            project?: string | null;
-            agent_id?: string | null;
-            source: string;
-            relationship: string;
-            destination: string;
-            correction?: components["schemas"]["RelationParts"] | null;
-        };
-        /**
-         * @description How many relations said so, and the relation that holds instead, if any.
-         *
-         *     Each of `ids` can be undone like a change of a memory.
-         */
-        CorrectedRelation: {
-            ids: string[];
-            found: number;
-            relation: {
-                [key: string]: string;
-            } | null;
-            message: string;
         };
         /** @description The number of memories that matched, and of those that were hidden. */
         DeletedMemories: {
@@ -914,6 +1067,10 @@ export interface components {
             speaker: string | null;
             /** Format: date-time */
             created_at: string;
+            /** @description The space that it belongs to, if any. */
+            space?: string | null;
+            /** @description The member who wrote it there. */
+            author?: string | null;
             /** @enum {string} */
             kind: "memory" | "message";
             agent_id?: string | null;
@@ -1150,6 +1307,11 @@ export interface components {
             /** @default  */
             instructions?: string;
         };
+        /** @description The role of a member, and the name that others see. */
+        MemberRequest: {
+            role: components["schemas"]["SpaceRole"];
+            name?: string | null;
+        };
         /** @description The change of one memory by an add; UPDATE names the memory that it replaced. */
         MemoryEvent: {
             id: string | null;
@@ -1187,6 +1349,10 @@ export interface components {
             speaker: string | null;
             /** Format: date-time */
             created_at: string;
+            /** @description The space that it belongs to, if any. */
+            space?: string | null;
+            /** @description The member who wrote it there. */
+            author?: string | null;
             /** @constant */
             kind: "memory";
             hash: string;
@@ -1222,6 +1388,10 @@ export interface components {
         MemoryPage: {
             results: components["schemas"]["MemoryItem"][];
             next_cursor: string | null;
+        };
+        /** @description A memory of the caller to promote, or a copy in the space to demote. */
+        MemoryReference: {
+            memory_id: string;
         };
         /** @description A search of memories and messages, of one session if it is named. */
         MemorySearchRequest: {
@@ -1282,6 +1452,10 @@ export interface components {
             speaker: string | null;
             /** Format: date-time */
             created_at: string;
+            /** @description The space that it belongs to, if any. */
+            space?: string | null;
+            /** @description The member who wrote it there. */
+            author?: string | null;
             /** @constant */
             kind: "message";
             role: string;
@@ -1335,6 +1509,14 @@ export interface components {
         /** @description A message and the messages around it, in order. */
         Neighbors: {
             items: components["schemas"]["ChatMessage"][];
+        };
+        /** @description A space to create; 409 if its id is taken. */
+        NewSpace: {
+            space_id: string;
+            /** @default  */
+            name?: string;
+            /** @default  */
+            description?: string;
         };
         /** @description Where a marked word is in a content, counted in Unicode code points. */
         Offset: {
@@ -1510,18 +1692,22 @@ export interface components {
             conflicts_with?: string[];
             /** @default false */
             truncated?: boolean;
-        };
-        /** @description The parts of a relation that are corrected. */
-        RelationParts: {
-            source?: string | null;
-            relationship?: string | null;
-            destination?: string | null;
+            space?: string | null;
+            author?: string | null;
         };
         /** @description A time expression of a content, resolved to dates. */
         ResolvedTime: {
             words: string;
             start: string | null;
             end: string | null;
+        };
+        Results_Space_: {
+            results: components["schemas"]["Space"][];
+        };
+        Results_dict_str__Union_str__int__NoneType___: {
+            results: {
+                [key: string]: string | number | null;
+            }[];
         };
         /**
          * @description The author of a message, in the terms of chat models.
@@ -1570,6 +1756,25 @@ export interface components {
             text: string;
             by: string;
         };
+        /** @description A space, and the role that the caller has in it. */
+        Space: {
+            space_id: string;
+            name: string;
+            description: string;
+            /** Format: date-time */
+            created_at: string;
+            role?: components["schemas"]["SpaceRole"] | null;
+        };
+        /** @description The name of a space, which confirms its deletion; in the query or the body. */
+        SpaceName: {
+            /** @default  */
+            name?: string;
+        };
+        /**
+         * @description What a member of a space may do; each role may also do what the one before it may.
+         * @enum {string}
+         */
+        SpaceRole: "reader" | "contributor" | "admin";
         /** @description A background job, and its state when the response was sent. */
         StartedJob: {
             job_id: string;
@@ -1705,6 +1910,10 @@ export interface components {
             speaker: string | null;
             /** Format: date-time */
             created_at: string;
+            /** @description The space that it belongs to, if any. */
+            space?: string | null;
+            /** @description The member who wrote it there. */
+            author?: string | null;
             /** @constant */
             kind: "memory";
             hash: string;
@@ -2136,6 +2345,60 @@ export interface operations {
             };
         };
     };
+    who_can_see: {
+        parameters: {
+            query?: {
+                /** @description The owner of the data; optional for a key of one user. */
+                user_id?: string | null;
+                project?: string | null;
+            };
+            header?: never;
+            path: {
+                memory_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+    };
+    why_seen: {
+        parameters: {
+            query?: {
+                /** @description The owner of the data; optional for a key of one user. */
+                user_id?: string | null;
+                project?: string | null;
+            };
+            header?: never;
+            path: {
+                memory_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Results_dict_str__Union_str__int__NoneType___"];
+                };
+            };
+        };
+    };
     get_memory: {
         parameters: {
             query?: {
@@ -2409,30 +2672,6 @@ export interface operations {
             };
         };
     };
-    correct_relation: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["CorrectRequest"];
-            };
-        };
-        responses: {
-            /** @description Done. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CorrectedRelation"];
-                };
-            };
-        };
-    };
     read_profile: {
         parameters: {
             query?: {
@@ -2677,6 +2916,8 @@ export interface operations {
             query?: {
                 /** @description Only this project. */
                 project?: string | null;
+                /** @description Erase what the user wrote to spaces too. */
+                with_contributions?: boolean;
             };
             header?: never;
             path: {
@@ -2693,6 +2934,259 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErasedUser"];
+                };
+            };
+        };
+    };
+    list_spaces: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Results_Space_"];
+                };
+            };
+        };
+    };
+    create_space: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSpace"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Space"];
+                };
+            };
+        };
+    };
+    read_space: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                space_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Space"];
+                };
+            };
+        };
+    };
+    delete_space: {
+        parameters: {
+            query?: {
+                name?: string;
+            };
+            header?: never;
+            path: {
+                space_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SpaceName"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: number;
+                    };
+                };
+            };
+        };
+    };
+    list_members: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                space_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Results_dict_str__Union_str__int__NoneType___"];
+                };
+            };
+        };
+    };
+    set_member: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                space_id: string;
+                member: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MemberRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: string | number | null;
+                    };
+                };
+            };
+        };
+    };
+    remove_member: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                space_id: string;
+                member: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: string | number | null;
+                    };
+                };
+            };
+        };
+    };
+    promote_memory: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                space_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MemoryReference"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: string | number | null;
+                    };
+                };
+            };
+        };
+    };
+    demote_memory: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                space_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MemoryReference"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: string | number | null;
+                    };
+                };
+            };
+        };
+    };
+    read_space_audit: {
+        parameters: {
+            query?: {
+                limit?: number;
+                after?: string | null;
+            };
+            header?: never;
+            path: {
+                space_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Results_dict_str__Union_str__int__NoneType___"];
                 };
             };
         };
