@@ -1,40 +1,41 @@
+import type { components } from "./schema.js";
 import { path, type CallOptions, type Transport } from "./transport.js";
 
-// The OpenAPI document does not describe these routes yet, so that the types are written by hand.
-export type SpaceRole = "reader" | "writer" | "admin";
-
-export interface Space {
-  space_id: string;
-  name?: string | null;
-  role?: SpaceRole;
-  [field: string]: unknown;
-}
+export type Space = components["schemas"]["Space"];
+export type SpaceRole = "reader" | "contributor" | "admin";
 
 export interface SpaceMember {
+  /** A user, or `key:` and the id of a key. */
   member: string;
   role: SpaceRole;
-  [field: string]: unknown;
+  name: string | null;
+  since: string;
+  granted_by: string | null;
+  kind: "user" | "key";
 }
 
 export interface AuditEntry {
+  action: string;
+  actor: string;
+  target: string | null;
+  at: string;
   [field: string]: unknown;
 }
 
-export interface Promotion {
-  /** Ids of the user's own memories that the space gets copies of. */
-  memory_ids: string[];
-  [field: string]: unknown;
-}
+type Answer = Record<string, unknown>;
 
 /** Data that several users share. */
 export class SpacesApi {
   constructor(private readonly transport: Transport) {}
 
-  async list(options: CallOptions = {}): Promise<Space[]> {
-    return (await this.transport.json<{ results: Space[] }>("GET", "/v1/spaces", options)).results;
+  list(options: CallOptions = {}): Promise<Space[]> {
+    return this.results("/v1/spaces", options);
   }
 
-  create(fields: { space_id: string; [field: string]: unknown }, options: CallOptions = {}): Promise<Space> {
+  create(
+    fields: { space_id: string; name?: string; description?: string },
+    options: CallOptions = {},
+  ): Promise<Space> {
     return this.transport.json("POST", "/v1/spaces", { ...options, body: fields });
   }
 
@@ -42,40 +43,49 @@ export class SpacesApi {
     return this.transport.json("GET", path`/v1/spaces/${spaceId}`, options);
   }
 
-  delete(spaceId: string, options: CallOptions = {}): Promise<Record<string, unknown>> {
-    return this.transport.json("DELETE", path`/v1/spaces/${spaceId}`, options);
+  /** Erase a space with everything in it; its name confirms it. */
+  delete(spaceId: string, name: string, options: CallOptions = {}): Promise<Record<string, number>> {
+    return this.transport.json("DELETE", path`/v1/spaces/${spaceId}`, { ...options, query: { name } });
   }
 
-  async members(spaceId: string, options: CallOptions = {}): Promise<SpaceMember[]> {
-    const answer = await this.transport.json<{ results: SpaceMember[] }>(
-      "GET",
-      path`/v1/spaces/${spaceId}/members`,
-      options,
-    );
-    return answer.results;
+  members(spaceId: string, options: CallOptions = {}): Promise<SpaceMember[]> {
+    return this.results(path`/v1/spaces/${spaceId}/members`, options);
   }
 
-  /** Add a member, or change a member's role. */
-  setMember(spaceId: string, member: string, role: SpaceRole, options: CallOptions = {}): Promise<SpaceMember> {
-    const call = { ...options, body: { role }, repeatable: true };
+  /** Add a member, or change a member's role or name. */
+  setMember(
+    spaceId: string,
+    member: string,
+    role: SpaceRole,
+    options: CallOptions & { name?: string } = {},
+  ): Promise<SpaceMember> {
+    const { name, ...rest } = options;
+    const call = { ...rest, body: { role, ...(name === undefined ? {} : { name }) }, repeatable: true };
     return this.transport.json("PUT", path`/v1/spaces/${spaceId}/members/${member}`, call);
   }
 
-  removeMember(spaceId: string, member: string, options: CallOptions = {}): Promise<Record<string, unknown>> {
+  /** Remove a member; a user may remove themselves: they leave. */
+  removeMember(spaceId: string, member: string, options: CallOptions = {}): Promise<Answer> {
     return this.transport.json("DELETE", path`/v1/spaces/${spaceId}/members/${member}`, options);
   }
 
-  /** Share memories of the user with the members of a space. */
-  promote(spaceId: string, fields: Promotion, options: CallOptions = {}): Promise<Record<string, unknown>> {
-    return this.transport.json("POST", path`/v1/spaces/${spaceId}/promote`, { ...options, body: fields });
+  /** Copy a memory of the user to a space; promoting it again gives the same copy. */
+  promote(spaceId: string, memoryId: string, options: CallOptions = {}): Promise<Answer> {
+    const call = { ...options, body: { memory_id: memoryId }, repeatable: true };
+    return this.transport.json("POST", path`/v1/spaces/${spaceId}/promote`, call);
   }
 
-  async audit(spaceId: string, options: CallOptions = {}): Promise<AuditEntry[]> {
-    const answer = await this.transport.json<{ results: AuditEntry[] }>(
-      "GET",
-      path`/v1/spaces/${spaceId}/audit`,
-      options,
-    );
-    return answer.results;
+  /** Take a copy back that the user promoted. */
+  demote(spaceId: string, memoryId: string, options: CallOptions = {}): Promise<Answer> {
+    return this.transport.json("POST", path`/v1/spaces/${spaceId}/demote`, { ...options, body: { memory_id: memoryId } });
+  }
+
+  /** Who changed what in a space, the latest first. */
+  audit(spaceId: string, options: CallOptions = {}): Promise<AuditEntry[]> {
+    return this.results(path`/v1/spaces/${spaceId}/audit`, options);
+  }
+
+  private async results<Item>(address: string, options: CallOptions): Promise<Item[]> {
+    return (await this.transport.json<{ results: Item[] }>("GET", address, options)).results;
   }
 }

@@ -98,7 +98,7 @@ test("users do not see each other, and ids may have any characters", async () =>
   const ben = memory.with({ userId: "ben/1 安" });
   await ben.messages.add([{ message_id: "a/b ?", role: "user", content: "Ben keeps bees" }]);
   assert.equal((await ben.messages.get("a/b ?")).user_id, "ben/1 安");
-  const { results } = await ben.search("thunder", { kinds: "message" });
+  const { results } = await maya.search("thunder", { kinds: "message" });
   assert.deepEqual(new Set(results.map(({ user_id }) => user_id)), new Set(["ben/1 安"]));
   assert.equal((await errorOf(memory.with({ userId: "carl" }).search("x"))).status, 403);
 });
@@ -165,38 +165,33 @@ test("signals and timeouts end calls and waits for a retry", async () => {
   const waiting = service.client({ fetch: busy }).search("x", {}, { signal: AbortSignal.timeout(30) });
   await assert.rejects(waiting, { name: "TimeoutError" });
   const { fetch: counted, requests } = flakyFetch();
-  await service.client({ fetch: counted, project: "site", spaces: ["team-x", "team-y"], timeout: 5_000 }).search("x");
+  const bound = service.client({ fetch: counted, project: "site", spaces: ["team-x", "team-y"], timeout: 5_000 });
+  assert.equal((await errorOf(bound.search("x"))).status, 404); // There are no such spaces.
   const { headers } = requests[0]!;
   assert.equal(headers.get("x-memrecall-spaces"), "team-x,team-y");
   assert.equal(headers.get("x-memrecall-project"), "site");
   assert.ok(Number(headers.get("x-memrecall-deadline")) <= 5);
 });
 
-test("spaces have their routes", async () => {
-  const calls: string[] = [];
-  const recorded: typeof fetch = async (input, init) => {
-    calls.push(`${init?.method} ${String(input).replace(service.url, "")} ${init?.body ?? ""}`.trim());
-    return Response.json({ results: [] });
-  };
-  const { spaces } = service.client({ fetch: recorded });
-  await spaces.list();
-  await spaces.create({ space_id: "team-x" });
-  await spaces.get("team-x");
-  await spaces.members("team-x");
-  await spaces.setMember("team-x", "ben/1", "reader");
-  await spaces.removeMember("team-x", "ben/1");
-  await spaces.promote("team-x", { memory_ids: ["mem_1"] });
-  await spaces.audit("team-x");
-  await spaces.delete("team-x");
-  assert.deepEqual(calls, [
-    "GET /v1/spaces",
-    'POST /v1/spaces {"space_id":"team-x"}',
-    "GET /v1/spaces/team-x",
-    "GET /v1/spaces/team-x/members",
-    'PUT /v1/spaces/team-x/members/ben%2F1 {"role":"reader"}',
-    "DELETE /v1/spaces/team-x/members/ben%2F1",
-    'POST /v1/spaces/team-x/promote {"memory_ids":["mem_1"]}',
-    "GET /v1/spaces/team-x/audit",
-    "DELETE /v1/spaces/team-x",
-  ]);
+test("members share a space", async () => {
+  const { spaces } = memory;
+  assert.equal((await spaces.create({ space_id: "team-x", name: "Team X" })).role, "admin");
+  await spaces.setMember("team-x", "maya", "contributor", { name: "Maya" });
+  assert.deepEqual((await spaces.members("team-x")).map(({ role }) => role), ["admin", "contributor"]);
+  const { results } = await memory.add("My sister Eva lives in Lisbon.");
+  const own = results.find((item) => item.event === "ADD")!;
+  const copy = await spaces.promote("team-x", own.id!);
+  const maya = service.client({ userId: "maya", spaces: ["team-x"] });
+  const found = (await maya.search("Where does Eva live?")).results[0]!;
+  assert.equal(found.space, "team-x");
+  assert.equal((await maya.spaces.get("team-x")).role, "contributor");
+  await spaces.demote("team-x", String(copy.id));
+  await maya.spaces.removeMember("team-x", "maya");
+  const stranger = await errorOf(maya.search("Where does Eva live?"));
+  const unknown = await errorOf(memory.spaces.get("team-y"));
+  assert.deepEqual([stranger.status, stranger.message], [unknown.status, unknown.message]);
+  assert.deepEqual((await spaces.audit("team-x")).map(({ action }) => action).slice(0, 2), ["leave", "demote"]);
+  assert.deepEqual((await spaces.list()).map(({ space_id }) => space_id), ["team-x"]);
+  await spaces.delete("team-x", "Team X");
+  assert.deepEqual(await spaces.list(), []);
 });
