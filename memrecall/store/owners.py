@@ -62,7 +62,7 @@ OwnerPage = KeyedPage[dict[str, Any]]  # of agents, users or sessions by id
 _LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that can follow in an id
 
 _SELECT_SESSIONS = select(*(column for column in sessions.c if column.name != "last_create_time"))
-_IS_USER = or_(users.c.user_id < SPACE_PREFIX, users.c.user_id > SPACE_PREFIX + _LAST_CHARACTER)
+IS_USER = or_(users.c.user_id < SPACE_PREFIX, users.c.user_id > SPACE_PREFIX + _LAST_CHARACTER)
 _SELECT_USERS = select(*(column for column in users.c if column.name not in ("epoch", "version")))
 
 
@@ -108,7 +108,7 @@ class Owners:
         spaces: bool = False,
     ) -> OwnerPage:
         """Return users by id: all, or those of one agent; with `spaces`, their owner ids too."""
-        statement = _SELECT_USERS if spaces else _SELECT_USERS.where(_IS_USER)
+        statement = _SELECT_USERS if spaces else _SELECT_USERS.where(IS_USER)
         if agent_id is not None:
             statement = statement.where(users.c.agent_id == agent_id)
         return await self._list(statement, users.c.user_id, after, limit)
@@ -117,7 +117,7 @@ class Owners:
         """Return the user ids that begin with a prefix, sorted."""
         # A range, not LIKE: both databases read it from the index, whatever the prefix contains.
         statement = select(users.c.user_id).where(
-            _IS_USER, users.c.user_id >= prefix, users.c.user_id <= prefix + _LAST_CHARACTER
+            IS_USER, users.c.user_id >= prefix, users.c.user_id <= prefix + _LAST_CHARACTER
         )
         rows = await self._database.fetch(statement.order_by(users.c.user_id).limit(limit))
         return [row.user_id for row in rows]

@@ -49,7 +49,7 @@ from memrecall.store.memories.history import AuditLog
 from memrecall.store.memories.records import Memories
 from memrecall.store.messages.projects import Projects
 from memrecall.store.messages.timeline import Timeline
-from memrecall.store.owners import Owners
+from memrecall.store.owners import IS_USER, Owners
 from memrecall.store.sessions import SessionList, SessionState
 from memrecall.store.spaces import Spaces
 from memrecall.store.traces.feedback import FeedbackList, FeedbackWriter
@@ -298,8 +298,10 @@ class Store:
             counts = {row.name: int(row.rows) for row in rows if row.rows >= _ESTIMATE_FROM}
         for name, counted in _ESTIMATED.items():
             if name not in counts:
-                rows = await self.database.fetch(select(func.count()).select_from(counted))
-                counts[name] = int(rows[0][0])
+                counting = select(func.count()).select_from(counted)
+                if counted is users:  # It has a row of each space, too.
+                    counting = counting.where(IS_USER)
+                counts[name] = int((await self.database.fetch(counting))[0][0])
         return counts
 
 

@@ -109,9 +109,10 @@ async def test_outcomes_are_those_of_the_listed_recalls_of_a_period(
 ) -> None:
     await fill(store)
     since = NOW - timedelta(minutes=3)
-    for options in ({}, {"users": ["ann", "李"]}, {"agent_id": "b"}, {"users": []}):
+    cases: list[dict[str, Any]] = [{}, {"users": ["ann", "李"]}, {"agent_id": "b"}, {"users": []}]
+    for options in cases:
         listed = [item for item in await read(store, **options) if item.created_at >= since]
-        assert await store.trace_list.outcomes(since, **options) == [  # type: ignore[arg-type]
+        assert await store.trace_list.outcomes(since, **options) == [
             TraceOutcome(item.stop_reason, item.abstained, item.seconds) for item in listed
         ]
     monkeypatch.setattr(trace_list, "SCANNED_TRACES", 5)
