@@ -98,7 +98,7 @@ test("users do not see each other, and ids may have any characters", async () =>
   const ben = memory.with({ userId: "ben/1 安" });
   await ben.messages.add([{ message_id: "a/b ?", role: "user", content: "Ben keeps bees" }]);
   assert.equal((await ben.messages.get("a/b ?")).user_id, "ben/1 安");
-  const { results } = await maya.search("thunder", { kinds: "message" });
+  const { results } = await ben.search("thunder", { kinds: "message" });
   assert.deepEqual(new Set(results.map(({ user_id }) => user_id)), new Set(["ben/1 安"]));
   assert.equal((await errorOf(memory.with({ userId: "carl" }).search("x"))).status, 403);
 });
