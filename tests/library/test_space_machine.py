@@ -257,8 +257,8 @@ class SharedSpaces(RuleBasedStateMachine):
 
 def _run_machine(databases: Databases, examples: int, steps: int) -> Counter[str]:
     SharedSpaces.counts.clear()
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: SharedSpaces(databases.fresh()),
+    run_state_machine_as_test(
+        lambda: SharedSpaces(databases.fresh()),  # type: ignore[arg-type]
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
