@@ -35,7 +35,7 @@ async def test_recall_shows_evidence_linked_to_message(window: Window) -> None:
 
 
 def test_certainty_is_shown_in_the_language_of_the_page() -> None:
-    sure = RecallResult.from_dict(load_examples()["recall"].answer)
+    sure = RecallResult.from_dict(load_examples()["recall_memories"].answer)
     results = {
         "sure": sure,
         "possible": sure.model_copy(update={"confidence": 0.5}),

@@ -97,7 +97,6 @@ WRITES: list[tuple[str, Call]] = [
 ADMIN: list[tuple[str, Call]] = [
     ("set_member", lambda t: t.set_member("dora", "reader")),
     ("remove_member", lambda t: t.remove_member("ann")),
-    ("correct_relation", lambda t: t.correct_relation("a", "knows", "b")),
     ("delete_all", lambda t: t.delete_all()),
     ("export", lambda t: anext(t.export())),
     ("import", lambda t: t.import_([])),

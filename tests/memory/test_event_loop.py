@@ -118,5 +118,5 @@ async def test_long_queries_are_searched_outside_the_event_loop(
     await search("tea")
     assert (in_loop, elsewhere) == (QUERY_WORK, TEXT_WORK - QUERY_WORK)
     in_loop.clear()
-    await search(" OR ".join(["tea"] * SMALL_TEXT)[: SMALL_TEXT + 3])
+    await search(" OR ".join(["tea"] * SMALL_TEXT))
     assert not in_loop

@@ -20,7 +20,6 @@ BOUNDS = (
     "memrecall.library.vectors._REMEMBERED_USERS",
     "memrecall.memory.search.MOST_PENDING",
     "memrecall.search.engine._CACHED_QUERIES",
-    "memrecall.server.http.context.MAX_ENDED",
     "memrecall.server.limits._MAX_CALLERS",
 )
 # What belongs to all services of a process, or counts its entries itself.

@@ -30,18 +30,24 @@ ROLES = ("reader", "contributor", "admin")
 # What each role may call beyond the roles before it.
 LEAST = {
     "reader": {
-        *("read_messages", "read_neighbors", "read_message", "lexical_search", "semantic_search"),
+        *(
+            "read_messages",
+            "read_neighbors",
+            "read_message",
+            "search_messages_by_words",
+            "search_messages_by_meaning",
+        ),
         *("list_memories", "search_memories", "get_memory", "read_history", "list_jobs"),
-        *("read_job", "recall", "read_graph", "read_profile", "read_state", "who_can_see"),
+        *("read_job", "recall_memories", "read_graph", "read_profile", "read_state", "who_can_see"),
         *("why_seen", "read_space", "list_members", "read_space_audit", "remove_member"),
     },
     "contributor": {
         *("write_messages", "delete_message", "add_memories", "update_memory", "delete_memory"),
         *("undo_memory", "purge_memory", "extract_relations", "summarize_session"),
-        *("end_session", "chat", "promote_memory", "demote_memory"),
+        *("end_session", "answer_message", "promote_memory", "demote_memory"),
     },
     "admin": {
-        *("delete_memories", "sweep_memories", "correct_relation", "export_user", "import_user"),
+        *("delete_memories", "sweep_memories", "export_user", "import_user"),
         *("erase_user", "set_member", "delete_space"),
     },
 }
@@ -222,7 +228,14 @@ async def test_no_header_or_id_reaches_a_foreign_space(service: HttpService) -> 
                 if answer.status_code != 200:
                     outcomes.setdefault(name, set()).add((answer.status_code, answer.text))
     assert {name: len(found) for name, found in outcomes.items() if len(found) > 1} == {}
-    covering = {"search_memories", "recall", "chat", "get_memory", "who_can_see", "why_seen"}
+    covering = {
+        "search_memories",
+        "recall_memories",
+        "answer_message",
+        "get_memory",
+        "who_can_see",
+        "why_seen",
+    }
     assert covering <= outcomes.keys()
     for spaces, status in ((f"{TEAM}/x", 400), (",".join(f"s{n}" for n in range(17)), 400)):
         answer = await dora.post(

@@ -45,15 +45,15 @@ _READY_TEXT = "ready"
 _OPENED_USERS = 3  # whose indexes are open when the service is ready
 # The role that an operation needs in a space; those of no list cannot be called on one.
 _ROLES = {
-    SpaceRole.READER: "read_messages read_neighbors read_message lexical_search semantic_search"
-    " list_memories search_memories get_memory read_history list_jobs read_job recall read_graph"
-    " read_profile read_state handle_hook read_space list_members remove_member read_space_audit"
-    " who_can_see why_seen",
+    SpaceRole.READER: "read_messages read_neighbors read_message search_messages_by_words"
+    " search_messages_by_meaning list_memories search_memories get_memory read_history list_jobs"
+    " read_job recall_memories read_graph read_profile read_state handle_hook read_space"
+    " list_members remove_member read_space_audit who_can_see why_seen",
     SpaceRole.CONTRIBUTOR: "write_messages delete_message add_memories update_memory delete_memory"
-    " undo_memory purge_memory extract_relations summarize_session end_session chat promote_memory"
-    " demote_memory",
-    SpaceRole.ADMIN: "delete_memories sweep_memories correct_relation export_user import_user"
-    " erase_user set_member delete_space",
+    " undo_memory purge_memory extract_relations summarize_session end_session answer_message"
+    " promote_memory demote_memory",
+    SpaceRole.ADMIN: "delete_memories sweep_memories export_user import_user erase_user set_member"
+    " delete_space",
 }
 ROLE_OF_OPERATION = {name: role for role, names in _ROLES.items() for name in names.split()}
 _USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯本")
