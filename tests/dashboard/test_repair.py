@@ -139,6 +139,7 @@ async def test_deleted_memory_is_restored_unless_contradicted(window: Window) ->
         await window.ready()
         await answer(window, "Restore")
         await page.wait_for_selector(outcome)
+        await window.ready()  # The page is loaded again.
     assert set(await memories_of(window, user)) == {
         "User is allergic to peanuts.",
         "User lives in Rome.",
