@@ -55,7 +55,8 @@ async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope,
     so that its scope has none; who wrote a row is its author.
     """
     user = None if scope.user_id.startswith(KEY_MEMBER) else scope.user_id  # no user is a key
-    if scope.space is not None or (scope.member is None and user is None):
+    is_reserved = TRUSTED in (scope.member, user) or (scope.member is None and user is None)
+    if scope.space is not None or is_reserved:
         raise space_not_found()
     owner = space_owner(space_id)
     row = await read_membership(reads, owner, user, scope.agent_id, scope.member)
