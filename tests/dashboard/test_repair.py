@@ -11,6 +11,7 @@ from memrecall.scope import Scope
 from memrecall.store import Grant, Store
 from memrecall.types import NewMessage, Role
 from tests.server.server_process import ServerProcess
+from tests.waiting import wait_until
 
 from .conftest import Window, sign_in, window_on
 from .sample import sample_settings
@@ -189,6 +190,12 @@ async def test_rows_that_wait_for_vectors_are_counted(
     browser: Any, keyed_server: Keyed, folder: Path
 ) -> None:
     server, keys = keyed_server
+
+    async def is_ready() -> bool:  # Until then the users who were active last are embedded.
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            return (await client.get("/readyz")).is_success
+
+    await wait_until(is_ready)
     async with await Store.open(str(folder / "keyed" / "sample.db")) as store:
         said = [NewMessage(role=Role.USER, content=f"tea {number}") for number in range(3)]
         await store.timeline(Scope("wan")).add(said)  # without a library nothing embeds them
