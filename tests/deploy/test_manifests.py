@@ -1,6 +1,6 @@
 """The files of `deploy/`: valid by their schemas, hardened, and about metrics that exist.
 
-Containers are not started: see docs/scaling.md.
+Containers are not started: see docs/deployment.md.
 """
 
 import json
