@@ -14,6 +14,7 @@ from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.layers import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
+from memrecall.scope import SpaceRole
 from memrecall.workers import DaemonThreadPool, ProcessOwner
 
 Arguments = ParamSpec("Arguments")
@@ -196,8 +197,11 @@ class Memory:
 
     def bind(self, **scope: Any) -> "Memory":
         """Return a memory for a narrower scope that shares this one's resources."""
+        return self._with(self._inner.bind(**scope))
+
+    def _with(self, inner: AsyncMemory) -> "Memory":
         bound = object.__new__(type(self))
-        bound._inner = self._inner.bind(**scope)
+        bound._inner = inner
         bound._thread = self._thread
         bound._owner = self._owner or self  # keeps the owner of the thread alive
         return bound
@@ -238,6 +242,10 @@ class Memory:
     def space(self, space_id: str) -> Any:
         """Return a space of the bound user, with the same methods; each call checks membership."""
         return BlockingView(self._inner.space(space_id), self._thread)
+
+    def enter(self, space_id: str, least: SpaceRole = SpaceRole.READER) -> "Memory":
+        """Return a memory bound to a space, for one request; see `space` for longer."""
+        return self._with(self._thread.run(self._inner.enter(space_id, least)))
 
     def running_jobs(self, user_id: str | None = None) -> int:
         """Return how many jobs of a user are running."""
@@ -306,6 +314,13 @@ class Memory:
     end_session = _blocking(AsyncMemory.end_session)
     create_space = _blocking(AsyncMemory.create_space)
     spaces = _blocking(AsyncMemory.spaces)
+    space_info = _blocking(AsyncMemory.space_info)
+    members = grants = _blocking(AsyncMemory.members)
+    set_member = _blocking(AsyncMemory.set_member)
+    remove_member = _blocking(AsyncMemory.remove_member)
+    leave = _blocking(AsyncMemory.leave)
+    audit = _blocking(AsyncMemory.audit)
+    delete_space = _blocking(AsyncMemory.delete_space)
     promote = _blocking(AsyncMemory.promote)
     demote = _blocking(AsyncMemory.demote)
     who_can_see = _blocking(AsyncMemory.who_can_see)

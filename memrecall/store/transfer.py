@@ -136,7 +136,11 @@ async def import_user(
     """
     check_id("user_id", user_id)
     rows, redacted = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
+    if space_of(user_id) is None:  # who may read a space says nothing about a user's own data
+        rows["memberships"] = []
     counts = ImportCounts((name, len(table_rows)) for name, table_rows in rows.items())
+    if not rows["memberships"]:
+        del counts["memberships"]
     counts.redacted = redacted
     counts.statuses = await database.transact(lambda c: _import(c, user_id, dict(rows)))
     return counts
@@ -250,9 +254,7 @@ async def _import(
     agents = {row["agent_id"] for row in all_rows if row.get("agent_id")}
     await ensure_agents(connection, sorted(agents), datetime.now(UTC))
     is_new = not await lock_users(connection, [user_id])
-    if space_of(user_id) is None:
-        rows["memberships"] = []
-    else:
+    if space_of(user_id) is not None:
         await note_spaces(connection)
     first_agent = (rows["users"] or [{}])[0].get("agent_id")
     scope = Scope.of_owner(user_id, first_agent)
