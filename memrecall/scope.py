@@ -12,6 +12,7 @@ from memrecall.types import NAME_LENGTH, check_id, check_text
 DEFAULT_NAME = "default"
 SPACE_PREFIX = "space:"  # of the owner ids of spaces; no user id begins with it
 KEY_MEMBER = "key:"  # of members that are keys
+MOST_SPACES = 16  # of one scope: each is ranked for every search
 TRUSTED = "*"  # the member that sweeps, restores and other work of the service acts as
 
 
@@ -121,6 +122,15 @@ class Scope:
                 check_id(name, getattr(self, name))
         for space_id in self.spaces:
             space_owner(space_id)
+        if len(self.spaces) > MOST_SPACES or len(set(self.spaces)) < len(self.spaces):
+            raise InvalidArgument(
+                f"a scope cannot cover these {len(self.spaces)} spaces",
+                hint=f"Use at most {MOST_SPACES}, each once",
+            )
+        if self.role is None and self.member and not self.member.startswith(KEY_MEMBER):
+            raise InvalidArgument(
+                f"member {self.member!r} is not a key", hint="A user acts in spaces as themselves"
+            )
         project = self.project
         if project is not None and not 1 <= len(check_text("project", project)) <= NAME_LENGTH:
             raise InvalidArgument(

@@ -35,6 +35,7 @@ from memrecall.store.database.locks import (
     ensure_agents,
     lock_existing_user,
     lock_users,
+    require_enabled,
 )
 from memrecall.store.database.memberships import SPACES_FACT, enter_space, note_spaces
 from memrecall.store.database.memory_tables import audit_log, memberships, revisions
@@ -50,6 +51,7 @@ SPACE = "space"  # the type of the owners of spaces
 _NAMES = select(memberships.c.member, memberships.c.name).where(
     memberships.c.user_id == bindparam("of_owner")
 )
+_STATUS = select(users.c.status).where(users.c.user_id == bindparam("of_owner"))
 _CACHED_SPACES = 256
 _LAST = chr(0x10FFFF)
 # Where rows of a space name a member.
@@ -116,10 +118,9 @@ class Spaces:
             "user_type": SPACE,
             "profile": {"description": check_text("description", description)},
             "epoch": new_epoch(),
-            "create_time": now,
-            "update_time": now,
+            **dict.fromkeys(("create_time", "update_time"), now),
         }
-        scope = Scope.of_owner(owner)
+        scope, first = Scope.of_owner(owner), SpaceMember(admin, SpaceRole.ADMIN, None, now, None)
 
         async def work(connection: AsyncConnection) -> Space:
             if self._database.is_distributed:
@@ -131,16 +132,19 @@ class Spaces:
             stored = (await connection.execute(select(users).where(users.c.user_id == owner))).one()
             if stored.epoch != row["epoch"]:
                 raise Conflict(f"the space id {space_id!r} is taken", hint="Choose another id")
-            await _insert_member(
-                connection, owner, SpaceMember(admin, SpaceRole.ADMIN, None, now, None)
-            )
+            await _insert_member(connection, owner, first)
             await write_entry(connection, scope, AuditEntry("create", admin, admin), now)
             return _to_space(stored, SpaceRole.ADMIN)
 
         return await self._database.transact(work)
 
     async def enter(self, scope: Scope, space_id: str) -> Scope:
-        """Return the scope of a space for a member; NotFound if it is none of their spaces."""
+        """Return the scope of a space for a member; NotFound if it is none of their spaces.
+
+        Disabled if the user, the agent or the space is; a user without own data is not.
+        """
+        for row in await self._database.fetch(_STATUS, {"of_owner": scope.user_id}):
+            require_enabled("user", scope.user_id, row.status)
         return (await self.enter_at(scope, space_id))[0]
 
     async def enter_at(
@@ -205,16 +209,14 @@ class Spaces:
             given = name if name is not None or old is None else old.name
             since = locks.now if old is None else old.created_at
             is_same = old is not None and old.role is new
-            stored = SpaceMember(
-                member, new, given, since, old.granted_by if old and is_same else scope.member
-            )
+            by = old.granted_by if old and is_same else scope.member
+            stored = SpaceMember(member, new, given, since, by)
             if old is not None and old.role is SpaceRole.ADMIN is not new:
                 _require_other_admin(members, member)
             await connection.execute(delete(memberships).where(*_of_member(scope, member)))
             await _insert_member(connection, scope.user_id, stored)
             if not is_same:
-                action = "join" if old is None else "role"
-                await self._log(connection, scope, action, member, locks.now)
+                await self._log(connection, scope, "role" if old else "join", member, locks.now)
             return stored
 
         return await self._change(scope, work, SpaceRole.ADMIN)
@@ -230,8 +232,7 @@ class Spaces:
             if members[member].role is SpaceRole.ADMIN:
                 _require_other_admin(members, member)
             await connection.execute(delete(memberships).where(*_of_member(scope, member)))
-            action = "leave" if is_self else "remove"
-            await self._log(connection, scope, action, member, locks.now)
+            await self._log(connection, scope, "leave" if is_self else "remove", member, locks.now)
 
         await self._change(scope, work, SpaceRole.READER if is_self else SpaceRole.ADMIN)
 
