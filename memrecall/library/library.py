@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,8 @@ class Library(SpaceSearch, VectorStatus):
 
     async def find_messages(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         """Return a page of a scope's messages that match a query, as of the first page."""
-        return await self.message_search.search_lexical(scope, query)
+        search = partial(self.message_search.search_lexical, query=query)
+        return await self.search_messages(scope, query, search)
 
     async def nearest_messages(self, scope: Scope, query: SemanticQuery) -> ScoredPage:
         """Return a scope's messages closest in meaning, what was just written here included."""
@@ -197,10 +199,14 @@ class Library(SpaceSearch, VectorStatus):
             vector = unit_vector(query.embedding)
             with suppress(EmbedderFailed):  # Not known yet: the stored vectors decide.
                 check_dimensions(len(vector), self.embedder.dimensions)
-        await self.vectors.catch_up(scope.user_id)
-        page = await self.message_search.search_semantic(scope, query, vector)
-        self.vectors.expect_missing(scope.user_id, page.unembedded)
-        return page
+
+        async def search(owner: Scope) -> ScoredPage:
+            await self.vectors.catch_up(owner.user_id)
+            page = await self.message_search.search_semantic(owner, query, vector)
+            self.vectors.expect_missing(owner.user_id, page.unembedded)
+            return page
+
+        return await self.search_messages(scope, query, search)
 
     async def add_messages(self, scope: Scope, batch: Sequence[NewMessage]) -> WriteResult:
         """Store messages, all or nothing; vectors are added in the background."""

@@ -5,16 +5,24 @@ Each owner is ranked alone; the pages are merged by probability.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, NotFound
 from memrecall.library.vectors import VectorWriter
 from memrecall.scope import Scope, qualify_key, space_owner
-from memrecall.search import Hit, SearchPage, SearchRequest
+from memrecall.search import (
+    Hit,
+    LexicalQuery,
+    ScoredPage,
+    SearchPage,
+    SearchRequest,
+    SemanticQuery,
+)
 from memrecall.store import Store, UserVersion
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.memberships import qualify_row
@@ -23,6 +31,7 @@ from memrecall.types import USER, MemoryRecord
 
 Entered = tuple[tuple[Scope, UserVersion], ...]
 SearchOwner = Callable[[Scope, UserVersion | None], Awaitable[SearchPage]]
+SearchMessages = Callable[[Scope], Awaitable[ScoredPage]]
 _MOST_COMPARED = 20  # memories of a page, each with the others
 
 
@@ -33,6 +42,12 @@ async def enter_all(store: Store, scope: Scope) -> Entered:
         return tuple([await store.spaces.enter_at(scope, name, reads) for name in scope.spaces])
 
     return await store.database.read_together(read) if scope.spaces else ()
+
+
+def refuse_cursor(cursor: str | None) -> None:
+    """Raise InvalidArgument if a search over spaces asks for a further page."""
+    if cursor is not None:
+        raise InvalidArgument("a search over spaces has one page", hint="Raise its limit")
 
 
 class SpaceSearch(ABC):
@@ -57,8 +72,7 @@ class SpaceSearch(ABC):
         entered: Entered | None,
     ) -> SearchPage:
         """Search a user's own data and the spaces of a scope."""
-        if request.cursor is not None:
-            raise InvalidArgument("a search over spaces has one page", hint="Raise its limit")
+        refuse_cursor(request.cursor)
         entered = entered or await self.enter(scope, request)
         part = replace(request, share=1 + len(entered))
         page = await self.search_owners(
@@ -78,6 +92,26 @@ class SpaceSearch(ABC):
             known_as.add(names.get(inside.member or "", USER))
             pages.append(qualify_page(page, str(inside.space), names))
         return mark_contradictions(merge_pages(pages), self.contradicts, known_as)
+
+    async def search_messages(
+        self, scope: Scope, query: LexicalQuery | SemanticQuery, search: SearchMessages
+    ) -> ScoredPage:
+        """Return one page of the messages of a user and of the spaces of a scope, by score."""
+        if not scope.spaces:
+            return await search(scope)
+        limit = query.top_k if isinstance(query, SemanticQuery) else query.page_size
+        refuse_cursor(None if isinstance(query, SemanticQuery) else query.cursor)
+        pages: list[ScoredPage] = []
+        with suppress(NotFound):  # a member may have no data of their own
+            pages.append(await search(scope.own))
+        for inside, _ in await enter_all(self.store, scope):
+            page, space_id = await search(inside), str(inside.space)
+            hits = (replace(hit, message=qualify_row(hit.message, space_id)) for hit in page.items)
+            pages.append(replace(page, items=tuple(hits)))
+        found = sorted(chain(*(page.items for page in pages)), key=lambda hit: -hit.score)
+        unembedded = sum(page.unembedded for page in pages)
+        is_cut = any(page.truncated for page in pages)
+        return ScoredPage(tuple(found[:limit]), None, unembedded, is_cut)
 
     async def enter(self, scope: Scope, request: SearchRequest) -> Entered:
         """Enter the spaces of a scope for a search; NotFound for one that it may not read."""

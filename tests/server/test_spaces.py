@@ -10,7 +10,7 @@ from memrecall.agent.driver import stream_recall
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.auth import MAX_SPACES, SPACES_HEADER, USER_HEADER
-from memrecall.server.http import recall, users
+from memrecall.server.http import chat, recall, users
 from memrecall.server.http.context import ROLE_OF_OPERATION
 from memrecall.store import Grant, NewRelation
 from memrecall.types import NewMemory, Origin
@@ -296,10 +296,40 @@ async def test_searches_recalls_and_chat_cover_named_spaces(service: HttpService
         check_error(again, 404, "NOT_FOUND")
 
 
+async def test_message_searches_cover_named_spaces(service: HttpService) -> None:
+    ann, ben = [await service.client_with_key(user) for user in ("ann", "ben")]
+    await invite(ann, TEAM, "ben", "reader")
+    await write_messages(ann, f"space:{TEAM}", make_message(1, "Kestrel starts on Friday"))
+    await service.library.vectors.settle()
+    headers = {SPACES_HEADER: TEAM}
+    found = {"message_id": f"space:{TEAM}/m001", "user_id": f"space:{TEAM}", "author": "ann"}
+    for kind in ("lexical", "semantic"):
+        path, body = f"/v1/messages/{kind}_search", {"user_id": "ben", "query_text": "Kestrel"}
+        (item,) = (await ben.post(path, json=body, headers=headers)).json()["items"]
+        assert found.items() <= item.items()  # also before ben has data of their own
+        assert (await ben.post(path, json=body)).json()["items"] == []
+    await write_messages(ben, "ben", make_message(1, "Kestrel needs a logo"))
+    await service.library.vectors.settle()
+    for kind in ("lexical", "semantic"):
+        path, body = f"/v1/messages/{kind}_search", {"user_id": "ben", "query_text": "Kestrel"}
+        items = (await ben.post(path, json=body, headers=headers)).json()["items"]
+        assert {item["message_id"]: item["author"] for item in items} == {
+            "m001": None,
+            f"space:{TEAM}/m001": "ann",
+        }
+    path = "/v1/messages/lexical_search"
+    body = {"user_id": f"space:{TEAM}", "query_text": "Kestrel", "page_size": 1}
+    await write_messages(ann, f"space:{TEAM}", make_message(2, "Kestrel flies"))
+    cursor = (await ben.post(path, json=body)).json()["next_cursor"]
+    paged = {"user_id": "ben", "query_text": "Kestrel", "cursor": cursor}
+    refused = await ben.post(path, json=paged, headers=headers)
+    check_error(refused, 400, "INVALID_ARGUMENT")
+
+
 async def test_a_lost_role_ends_open_streams(
     sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The part that is sent next is refused: an event of a recall, a chunk of an export."""
+    """The part that is sent next is refused: an event of a recall or turn, a chunk of an export."""
     async with serve_on_socket(sqlite_library) as service:
         ann, ben = [await service.client_with_key(user) for user in ("ann", "ben")]
         await make_space(service, ann, TEAM)
@@ -329,6 +359,19 @@ async def test_a_lost_role_ends_open_streams(
         assert (len(names), names[-1]) == (2, "event: error")
         assert "NOT_FOUND" in answer.text
         assert (await ben.post(f"{path}/recall", json={"query": CANARY})).status_code == 404
+        start_turn = chat.ChatHandler._start_turn
+
+        async def start(turn: Any, of_chat: Any) -> Any:
+            events = await start_turn(turn, of_chat)
+            return losing(lambda: events, None)()
+
+        monkeypatch.setattr(chat.ChatHandler, "_start_turn", start)
+        await invite(ann, TEAM, "ben", "reader")
+        headers, turn = stream | {SPACES_HEADER: TEAM}, {"message": f"What about {CANARY}?"}
+        answer = await ben.post("/v1/users/ben/chat", json=turn, headers=headers)
+        names = [line for line in answer.text.splitlines() if line.startswith("event: ")]
+        assert (len(names), names[-1]) == (2, "event: error")
+        assert "NOT_FOUND" in answer.text
         monkeypatch.setattr(users, "_CHUNK_BYTES", 1)
         monkeypatch.setattr(users, "_join_lines", losing(users._join_lines, "contributor"))
         await invite(ann, TEAM, "ben", "admin")

@@ -55,6 +55,7 @@ ReturnField = Literal[
     "metadata",
     "sequence_no",
     "project",
+    "author",
 ]
 
 
@@ -277,6 +278,7 @@ class ChatMessage(BaseModel):
     metadata: dict[str, Any]
     sequence_no: Annotated[int, Field(description="1, 2, 3 … in the order of storing, by session.")]
     project: str | None
+    author: Annotated[str | None, Field(description="The member who wrote it to a space.")]
 
 
 class FoundMessage(ChatMessage):
