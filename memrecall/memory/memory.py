@@ -116,9 +116,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         for record in await store.memories(scope).get_many([memory_id]):
             item = memory_item(record)
             await quote_conflicts(store, scope, [item])
-            return await self._named(scope, item)
+            return await self._named(item)
         for message in await store.timeline(scope).get_many([memory_id]):
-            return await self._named(scope, message_item(message))
+            return await self._named(message_item(message))
         return None
 
     async def get_all(

@@ -15,7 +15,7 @@ from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.signature import fact_keywords
 from memrecall.memory.mem0 import expiration_date, parse_expiration
-from memrecall.scope import Scope, space_of
+from memrecall.scope import Scope, space_of, space_owner
 from memrecall.search import Hit
 from memrecall.search.results import UserRow
 from memrecall.store import (
@@ -170,12 +170,14 @@ def _shared_fields(row: UserRow) -> dict[str, Any]:
     return {} if space_id is None else {"space": space_id, "author": row.author}
 
 
-async def name_authors(store: Store, scope: Scope, items: Sequence[dict[str, Any]]) -> None:
-    """Replace the ids of authors by their names in the items of a scope's space."""
-    if scope.space is not None and any(item.get("author") for item in items):
-        names = await store.spaces.names(scope.user_id)
-        for item in items:
-            item["author"] = names.get(item["author"], item["author"])
+async def name_authors(store: Store, items: Sequence[dict[str, Any]]) -> None:
+    """Replace the ids of authors by their names in the items of spaces."""
+    shared = [item for item in items if item.get("author")]
+    for space_id in {item["space"] for item in shared}:
+        names = await store.spaces.names(space_owner(space_id))
+        for item in shared:
+            if item["space"] == space_id:
+                item["author"] = names.get(item["author"], item["author"])
 
 
 async def quote_conflicts(store: Store, scope: Scope, items: Sequence[dict[str, Any]]) -> None:
@@ -186,6 +188,7 @@ async def quote_conflicts(store: Store, scope: Scope, items: Sequence[dict[str, 
         by_key = {r.memory_key: {"memory": r.content, **_shared_fields(r)} for r in records}
         for conflict in conflicts:  # one that is deleted or not visible has no text
             conflict |= by_key.get(conflict["id"], {"memory": None})
+        await name_authors(store, conflicts)
 
 
 def message_item(message: Message) -> dict[str, Any]:
@@ -279,7 +282,7 @@ async def list_memories(
     """Return a page of memories, newest first."""
     page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
     items = [memory_item(record) for record in page.items]
-    await name_authors(store, scope, items)
+    await name_authors(store, items)
     await quote_conflicts(store, scope, items)
     return {"results": items, "next_cursor": page.next_cursor}
 
@@ -301,7 +304,7 @@ async def list_messages(
         cursor = page.next_cursor
         if cursor is None or len(page.items) < size:  # the last page, or one of many bytes
             break
-    await name_authors(store, scope, items)
+    await name_authors(store, items)
     return {"results": items, "next_cursor": cursor}
 
 

@@ -93,7 +93,8 @@ async def search_memories(library: Library, scope: Scope, search: MemorySearch) 
         page = await search_owner(scope, None)
     hits = page.results[: search.limit]
     results = [hit_item(hit, page.records[hit.key]) for hit in hits]
-    await name_authors(library.store, scope, results)
+    if not scope.spaces:  # else their pages have the names
+        await name_authors(library.store, results)
     await quote_conflicts(library.store, scope, results)
     _add_sources(page, hits, results)
     if search.explain:

@@ -106,8 +106,7 @@ def _copy_memory(scope: Scope, record: MemoryRecord, name: str | None) -> NewMem
     fields = record.model_dump(include=_COPIED)
     if record.subject in (None, USER):
         fields |= {"subject": name if record.subject else None, "speaker": record.speaker or name}
-    metadata = {**record.metadata, "promoted_from": record.memory_key}
-    return NewMemory(memory_key=key, **fields, metadata=metadata)
+    return NewMemory(memory_key=key, **fields, metadata=record.metadata)
 
 
 async def _find_contradictions(library: Library, scope: Scope, new: NewMemory) -> list[str]:
@@ -307,9 +306,9 @@ class SpacesMixin(MemoryBase):
         pairs = zip(messages, is_own, strict=True)
         return [m.model_copy(update=speaker) if own else m for m, own in pairs]
 
-    async def _named(self, scope: Scope, item: dict[str, Any]) -> dict[str, Any]:
+    async def _named(self, item: dict[str, Any]) -> dict[str, Any]:
         """Return an item with the name of its author."""
-        await name_authors(await self._store(), scope, [item])
+        await name_authors(await self._store(), [item])
         return item
 
     async def _store(self) -> Store:

@@ -262,7 +262,8 @@ async def test_one_search_covers_own_data_and_spaces(memory: AsyncMemory) -> Non
     assert (shared["memory"], shared["author"]) == ("Ann's launch is Friday", "Ann")
     assert shared["id"].startswith(f"{OWNER}/")
     # They contradict each other, and both are shown.
-    assert [conflict["id"] for conflict in own["conflicts_with"]] == [shared["id"]]
+    (conflict,) = own["conflicts_with"]
+    assert (conflict["id"], conflict["author"]) == (shared["id"], "Ann")
     assert [conflict["memory"] for conflict in shared["conflicts_with"]] == [own["memory"]]
     chances = [item["probability"] for item in found]
     assert chances == sorted(chances, reverse=True)
@@ -327,7 +328,8 @@ async def test_members_who_contradict_each_other_are_shown_side_by_side(
     assert (await ben.add([{**say[0], "content": "forget day"}]))["results"] == []
     item = await ann.get(third["id"])
     assert item["author"] == "Ben"
-    assert item["conflicts_with"][0]["memory"] == "Plan's day is one"
+    (conflict,) = item["conflicts_with"]
+    assert (conflict["memory"], conflict["author"]) == ("Plan's day is one", "Ann")
     (own,) = (await ann.add([{**say[0], "content": "day: four."}]))["results"]
     assert own["previous_id"] == first["id"]  # Ann may replace what she said
 

@@ -318,10 +318,11 @@ async def test_message_searches_cover_named_spaces(service: HttpService) -> None
             f"space:{TEAM}/m001": "ann",
         }
     path = "/v1/messages/lexical_search"
-    body = {"user_id": f"space:{TEAM}", "query_text": "Kestrel", "page_size": 1}
+    query = {"query_text": "Kestrel"}
     await write_messages(ann, f"space:{TEAM}", make_message(2, "Kestrel flies"))
-    cursor = (await ben.post(path, json=body)).json()["next_cursor"]
-    paged = {"user_id": "ben", "query_text": "Kestrel", "cursor": cursor}
+    first = {**query, "user_id": f"space:{TEAM}", "page_size": 1}
+    cursor = (await ben.post(path, json=first)).json()["next_cursor"]
+    paged = {**query, "user_id": "ben", "cursor": cursor}
     refused = await ben.post(path, json=paged, headers=headers)
     check_error(refused, 400, "INVALID_ARGUMENT")
 
