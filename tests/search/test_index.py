@@ -23,6 +23,7 @@ from memrecall.scope import Scope
 from memrecall.search import IndexCache, SearchEngine, SearchPage, SearchRequest, SnapshotFolder
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.vectors import VectorBlocks
+from memrecall.store import feed
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 from tests.cases import check_each_async
 from tests.search.conftest import open_library
@@ -372,3 +373,47 @@ async def test_cancelled_search_leaves_index_consistent(
     page = await top(library)
     assert (await top(library)) == page
     assert len({hit.key for hit in page.results}) == 50
+
+
+@pytest.mark.concurrent
+@pytest.mark.parametrize("error", [asyncio.CancelledError, StorageError])
+async def test_index_that_takes_longer_than_a_request_is_loaded_on_by_the_next(
+    library: Library, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    monkeypatch.setattr(feed, "CHANGES_PER_READ", 40)
+    await library.add_messages(LIN, batch(0, 100))
+    await library.vectors.settle()
+    expected = await top(library)
+    library.cache.forget(LIN.user_id)
+    read, ranges = feed.ChangeFeed._read, list[int]()
+
+    async def fail_at_times(self: Any, part: Any, *args: Any) -> Any:
+        ranges.append(part.after)
+        if len(ranges) in (2, 4):  # the deadline of the request passes
+            raise error("gone")
+        return await read(self, part, *args)
+
+    monkeypatch.setattr(feed.ChangeFeed, "_read", fail_at_times)
+    for _ in range(2):
+        with pytest.raises(error):
+            await top(library)
+    assert await top(library) == expected
+    assert ranges[:5] == [0, 40, 40, 80, 80]
+
+
+async def test_batch_that_failed_half_way_is_no_part_of_the_index(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await library.add_messages(LIN, batch(0, 100))
+    await library.vectors.settle()
+    expected = await top(library)
+    library.cache.forget(LIN.user_id)
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VectorBlocks, "put", fail)
+        with pytest.raises(MemoryError):
+            await top(library)
+    assert await top(library) == expected

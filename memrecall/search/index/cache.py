@@ -121,8 +121,7 @@ class IndexCache:
         self, feed: IndexFeed, slot: _Slot, version: UserVersion | None
     ) -> Columns | None:
         columns = slot.columns
-        # Absent until it is current again: a cancelled caller must not leave half of a change
-        # behind, which a thread may still be applying.
+        # Absent while a batch is applied: a failure must not leave half of a change behind.
         slot.columns = None
         if columns is not None and self._has_outgrown(feed, columns):
             columns = None
@@ -135,23 +134,29 @@ class IndexCache:
         if columns is None or not _precedes(columns, version):
             columns = await self._load(feed, slot, version)
         if columns.version < version.version:
-            rows = columns.rows
+            rows, reached = columns.rows, columns.version
             slot.loading = (columns, version.version)
             try:
                 changes = feed.changes(columns.version, version.version, self._model)
                 async for batch in changes:
+                    reached = batch.through
                     await in_thread(columns.apply, batch)
             finally:
                 slot.loading = None
+                if columns.version == reached:  # Who stops here leaves the rest to the next one.
+                    self._keep(slot, columns)
             columns.merge_small_segments()
             await self._save_if_grown(feed.owner, slot, columns)
             if columns.rows - rows > _ROWS_WORTH_RELEASING:
                 await in_thread(_malloc_trim(), 0)
+        self._keep(slot, columns)
+        return columns
+
+    def _keep(self, slot: _Slot, columns: Columns) -> None:
         slot.columns = columns
         nbytes = columns.nbytes()
         self._nbytes += nbytes - slot.nbytes
         slot.nbytes = nbytes
-        return columns
 
     async def _load(self, feed: IndexFeed, slot: _Slot, version: UserVersion) -> Columns:
         """Return the saved columns if they fit this user's history, else empty ones."""
