@@ -289,7 +289,9 @@ class Library(SpaceSearch, VectorStatus):
             for row in await self.graphs.reader(user_id).read(table, {}):
                 yield to_record(table, {"user_id": user_id, **row})
 
-    async def import_user(self, user_id: str, records: Iterable[Mapping[str, Any]]) -> ImportCounts:
+    async def import_user(
+        self, user_id: str, records: Iterable[Mapping[str, Any]], member: Scope | None = None
+    ) -> ImportCounts:
         """Store what `export_user` yielded and return the counts by table."""
         elsewhere = () if self.graphs.is_in_store else GRAPH_TABLES
         graph_rows: dict[str, list[dict[str, Any]]] = {table: [] for table in elsewhere}
@@ -301,7 +303,7 @@ class Library(SpaceSearch, VectorStatus):
             else:
                 rest.append(record)
         await self.vectors.prepare()
-        counts = await import_user(self.store.database, user_id, rest)
+        counts = await import_user(self.store.database, user_id, rest, member)
         if any(graph_rows.values()):
             scope = Scope.of_owner(user_id)
             await self.graphs.transact(scope, lambda rows: import_rows(rows, graph_rows))

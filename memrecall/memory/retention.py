@@ -360,7 +360,7 @@ class RetentionMixin(MemoryBase):
         scope = self._scope_without_agent(user_id)
         library = (await self._open()).library
         records = await asyncio.to_thread(parse_records, list(lines))
-        counts = await library.import_user(scope.user_id, records)
+        counts = await library.import_user(scope.user_id, records, scope if scope.space else None)
         await self._log_transfer("import", scope, sum(counts.values()))
         return counts
 

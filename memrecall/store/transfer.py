@@ -128,11 +128,15 @@ class ImportCounts(dict[str, int]):
 
 
 async def import_user(
-    database: Database, user_id: str, records: Iterable[Mapping[str, Any]]
+    database: Database,
+    user_id: str,
+    records: Iterable[Mapping[str, Any]],
+    member: Scope | None = None,
 ) -> ImportCounts:
     """Store exported rows under a user, all or nothing; return the count of each table.
 
-    Rows whose key exists already stay as they are, and what was erased stays erased.
+    Rows whose key exists already stay as they are, and what was erased stays erased. A `member` of
+    a space must still have the role that they entered it with.
     """
     check_id("user_id", user_id)
     rows, redacted = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
@@ -142,7 +146,7 @@ async def import_user(
     if not rows["memberships"]:
         del counts["memberships"]
     counts.redacted = redacted
-    counts.statuses = await database.transact(lambda c: _import(c, user_id, dict(rows)))
+    counts.statuses = await database.transact(lambda c: _import(c, user_id, dict(rows), member))
     return counts
 
 
@@ -247,7 +251,10 @@ def _require_readable(table: str, values: ExportedRow) -> None:
 
 
 async def _import(
-    connection: AsyncConnection, user_id: str, rows: dict[str, list[ExportedRow]]
+    connection: AsyncConnection,
+    user_id: str,
+    rows: dict[str, list[ExportedRow]],
+    member: Scope | None,
 ) -> Mapping[WriteStatus, int]:
     statuses: Counter[WriteStatus] = Counter()
     all_rows = [row for table_rows in rows.values() for row in table_rows]
@@ -257,7 +264,7 @@ async def _import(
     if space_of(user_id) is not None:
         await note_spaces(connection)
     first_agent = (rows["users"] or [{}])[0].get("agent_id")
-    scope = Scope.of_owner(user_id, first_agent)
+    scope = member or Scope.of_owner(user_id, first_agent)
     locks = await lock_scopes(connection, [scope], with_sessions=False)
     for table in _TABLES[1:]:
         if table is messages:  # sessions and tombstones are stored by now

@@ -195,6 +195,7 @@ async def test_a_role_is_checked_again_in_the_transaction_of_a_write(
         lambda: store.session_state(inside).save({}),
         lambda: store.changes(inside).delete([], actor="ben"),
         lambda: store.graph(inside).add({}, [NewRelation("a", "knows", "b")]),
+        lambda: library.import_user(OWNER, [], inside),
     ]
     await team(memory, "ann").set_member("ben", "reader")
     for write in writes:
