@@ -35,7 +35,7 @@ GENERATORS := openapi-typescript@7.13.0 openapi-fetch@0.17.0 typescript@5.9.3
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-texts test-service test-browser test-docs test-integrations test-generated-clients test-typescript typescript-types test-repeat test-long test-model test-cluster fuzz conformance cassettes notebooks docs check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-texts test-service test-browser test-docs test-integrations test-generated-clients test-typescript typescript-types test-repeat test-long test-model test-cluster fuzz conformance cassettes notebooks docs check format bench eval release screenshots recording constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -148,6 +148,9 @@ notebooks: $(VENV)/.installed-dev  ## execute the notebooks and save their outpu
 docs: $(VENV)/.installed  ## build the documentation into .site and check its links
 	@$(PIP) install -c constraints.txt -e ".[docs]"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+recording: $(VENV)/.installed-dev  ## record the recall of the README anew, from a real run
+	@$(BIN)/python .ci/record_recall.py
 
 check: $(VENV)/.installed-dev  ## check formatting, lint, types, import layers and SQL strings
 	@$(BIN)/ruff format --check .
