@@ -198,12 +198,17 @@ class WorkerProcesses:
         context = multiprocessing.get_context("forkserver" if has_server else "spawn")
         # Imported once by the server that the processes are forked from.
         context.set_forkserver_preload(list(modules))
+        self._loop = asyncio.get_running_loop()
         self._seconds = seconds
         self._workers = [_WorkerProcess(context) for _ in range(count)]
         self._free = list(self._workers)
         self._slots = asyncio.Semaphore(count)
         self._large_slots = asyncio.Semaphore(max(1, count // 2))
         self._threads = DaemonThreadPool(count, "memrecall-workers")
+
+    def belong_here(self) -> bool:
+        """Return whether this is their event loop: in another one, calls could not wait for one."""
+        return asyncio.get_running_loop() is self._loop
 
     async def warm_up(self) -> None:
         """Start all processes; calls wait for one that has started.
@@ -278,11 +283,11 @@ async def in_process(length: int, function: Callable[..., _Result], *args: Any) 
     """Call a module's function of a text: at once for a short text, else in a worker process.
 
     `length` is in characters. WorkerFailed if the call takes too long. Outside of
-    `worker_processes`, long texts are read in a thread.
+    `worker_processes` and its event loop, long texts are read in a thread.
     """
     if length <= SMALL_TEXT:
         return function(*args)
-    if _processes is None:
+    if _processes is None or not _processes.belong_here():
         return await in_thread(function, *args)
     return await _processes.run(function, *args, is_large=length > LARGE_TEXT)
 

@@ -69,6 +69,18 @@ async def test_function_runs_in_another_process(processes: WorkerProcesses) -> N
     assert await processes.run(os.getpid) != os.getpid()
 
 
+async def test_another_event_loop_does_not_take_the_processes_from_theirs() -> None:
+    """A service loads what it needs by recalls in a loop of its own, while the processes start."""
+
+    async def both() -> list[int]:
+        calls = (in_process(LARGE_TEXT, os.getpid) for _ in range(4))  # more than processes
+        return await asyncio.gather(*calls)
+
+    async with worker_processes(1, [], LIMIT):
+        assert set(await asyncio.to_thread(asyncio.run, both())) == {os.getpid()}
+        assert os.getpid() not in await both()
+
+
 async def test_typed_error_arrives_whole(processes: WorkerProcesses) -> None:
     with pytest.raises(QuerySyntaxError, match="cannot read 茶 at position 3") as caught:
         await processes.run(fail_to_parse, "茶")
