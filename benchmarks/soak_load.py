@@ -73,12 +73,12 @@ class Faults:
 
     def explain(self, action: str, response: Response) -> bool:
         """Return True if a 5xx is what the service promises during a fault."""
-        if response.status != 503:
-            return False
-        if action in _WITH_VECTORS and self.embedder(GRACE):
-            return True
         now = time.monotonic()
         in_restart = any(begin <= now <= end + GRACE for begin, end in self.restarts)
+        if response.status != 503:  # Who waits for the server until their deadline gets 504.
+            return in_restart and response.status == 504
+        if action in _WITH_VECTORS and self.embedder(GRACE):
+            return True
         return in_restart and bool(response.header("retry-after"))
 
 
@@ -131,7 +131,8 @@ class SoakClient:
         is_explained = response.status < 500 or self._faults.explain(action, response)
         if not is_explained or response.status in (400, 401, 403, 413, 415):
             text = response.body[:200].decode("utf-8", "replace")
-            self._ledger.violate(f"unexplained {response.status}: {action}: {text}")
+            now = f"{time.strftime('%H:%M:%S')} {action}"
+            self._ledger.violate(f"unexplained {response.status}: {now}: {text}")
         if response.status in (429, 503):
             await asyncio.sleep(float(response.header("retry-after") or 1))
         return response
