@@ -48,8 +48,8 @@ OPERATIONS = {
     "promote": "promote_memory",
     "demote": "demote_memory",
     "audit": "read_space_audit",
-    "who_can_see": "who_can_see",
-    "why_seen": "why_seen",
+    "who_can_see": "list_viewers",
+    "why_seen": "explain_access",
 }
 WITHOUT_OPERATION = {
     "bind_scope": "the key of a request binds the user",

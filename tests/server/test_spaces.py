@@ -38,8 +38,16 @@ LEAST = {
             "search_messages_by_meaning",
         ),
         *("list_memories", "search_memories", "get_memory", "read_history", "list_jobs"),
-        *("read_job", "recall_memories", "read_graph", "read_profile", "read_state", "who_can_see"),
-        *("why_seen", "read_space", "list_members", "read_space_audit", "remove_member"),
+        *(
+            "read_job",
+            "recall_memories",
+            "read_graph",
+            "read_profile",
+            "read_state",
+            "list_viewers",
+        ),
+        *("explain_access", "read_space", "list_members", "read_space_audit"),
+        "remove_member",
     },
     "contributor": {
         *("write_messages", "delete_message", "add_memories", "update_memory", "delete_memory"),
@@ -233,8 +241,8 @@ async def test_no_header_or_id_reaches_a_foreign_space(service: HttpService) -> 
         "recall_memories",
         "answer_message",
         "get_memory",
-        "who_can_see",
-        "why_seen",
+        "list_viewers",
+        "explain_access",
     }
     assert covering <= outcomes.keys()
     for spaces, status in ((f"{TEAM}/x", 400), (",".join(f"s{n}" for n in range(17)), 400)):

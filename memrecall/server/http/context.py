@@ -48,7 +48,7 @@ _ROLES = {
     SpaceRole.READER: "read_messages read_neighbors read_message search_messages_by_words"
     " search_messages_by_meaning list_memories search_memories get_memory read_history list_jobs"
     " read_job recall_memories read_graph read_profile read_state handle_hook read_space"
-    " list_members remove_member read_space_audit who_can_see why_seen",
+    " list_members remove_member read_space_audit list_viewers explain_access",
     SpaceRole.CONTRIBUTOR: "write_messages delete_message add_memories update_memory delete_memory"
     " undo_memory purge_memory extract_relations summarize_session end_session answer_message"
     " promote_memory demote_memory",

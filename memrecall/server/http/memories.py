@@ -131,15 +131,15 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     return JsonResponse(results)
 
 
-@router.get("/memories/{memory_id}/who_can_see", **route_options("who_can_see", dict[str, Any]))
-async def who_can_see(memory_id: PathId, query: _Owner, context: Context) -> Response:
+@router.get("/memories/{memory_id}/who_can_see", **route_options("list_viewers", dict[str, Any]))
+async def list_viewers(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """List who can read a memory or message: the members of its space, or the keys of its user."""
     memory = await context.active_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.who_can_see(memory_id))
 
 
-@router.get("/memories/{memory_id}/why_seen", **route_options("why_seen", Results[Row]))
-async def why_seen(memory_id: PathId, query: _Owner, context: Context) -> Response:
+@router.get("/memories/{memory_id}/why_seen", **route_options("explain_access", Results[Row]))
+async def explain_access(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Explain why the caller can read a memory or message, or the items of a recall (trace id)."""
     memory = await context.active_memory(query.user_id, project=query.project)
     return JsonResponse({"results": await memory.why_seen(memory_id)})
