@@ -1,7 +1,6 @@
 """What axe-core and the computed contrast find on every page of the dashboard.
 
-    python -m tests.dashboard.accessibility     inspects the sample data, and writes the table
-                                                of docs/dashboard.md
+    python -m tests.dashboard.accessibility     inspects the sample data, and prints what is found
 
 Each page is loaded once per language; the theme follows the browser's, which is switched in place.
 """
@@ -9,8 +8,7 @@ Each page is loaded once per language; the theme follows the browser's, which is
 import asyncio
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,9 @@ from .browser import NO_AXE, NO_BROWSER, find_axe, find_browser
 from .sample import fill_library, find_ids, sample_settings
 from .sample_runs import write_sample_runs
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "dashboard.md"
-START, END = "<!-- findings of axe-core -->", "<!-- end of the findings -->"
 SIZE: Any = {"width": 1280, "height": 900}
 CONTRAST = Path(__file__).with_name("contrast.js").read_text("utf-8")
 THEMES = ("light", "dark")
-IMPACTS = ("critical", "serious", "moderate", "minor")
 FORBIDDEN = frozenset({"critical", "serious"})
 _RUN_AXE = """async () => (await axe.run(document)).violations.map(
   (found) => ({
@@ -79,14 +74,6 @@ class PageFindings:
     violations: list[dict[str, Any]]  # of axe-core; empty without it
 
     @property
-    def by_impact(self) -> Counter[str]:
-        """The number of elements by impact."""
-        counts: Counter[str] = Counter()
-        for violation in self.violations:
-            counts[violation["impact"] or "minor"] += len(violation["nodes"])
-        return counts
-
-    @property
     def forbidden(self) -> list[dict[str, Any]]:
         """The violations that no page may have."""
         return [found for found in self.violations if found["impact"] in FORBIDDEN]
@@ -108,16 +95,6 @@ async def inspect_page(page: Any, name: str, axe: str | None) -> AsyncIterator[P
             await page.evaluate(axe)
             violations = await page.evaluate(_RUN_AXE)
         yield PageFindings(name, theme, await page.evaluate(CONTRAST), violations)
-
-
-def render_table(findings: Sequence[PageFindings]) -> str:
-    """Return a Markdown table: pages and themes, with the number of elements by impact."""
-    cells: dict[str, list[str]] = {}
-    for found in findings:
-        counts = " / ".join(str(found.by_impact[impact]) for impact in IMPACTS)
-        cells.setdefault(found.page, []).append(counts)
-    rows = [f"| {page} | {' | '.join(row)} |" for page, row in cells.items()]
-    return "\n".join([f"| page | {' | '.join(THEMES)} |", "|---|---|---|", *rows])
 
 
 async def _inspect_sample(axe: str, browser_path: str) -> list[PageFindings]:
@@ -145,16 +122,12 @@ async def _inspect_sample(axe: str, browser_path: str) -> list[PageFindings]:
 
 
 def main() -> int:
-    """Write the report; return 1 if something is missing or forbidden."""
+    """Print all findings; return 1 if something is missing or forbidden."""
     axe, browser_path = find_axe(), find_browser()
     if axe is None or browser_path is None:
         print(NO_AXE if axe is None else NO_BROWSER)
         return 1
     findings = asyncio.run(_inspect_sample(axe, browser_path))
-    before, mark, rest = DOCUMENT.read_text("utf-8").partition(START)
-    after = rest.partition(END)[2]
-    table = f"{mark}\n{render_table(findings)}\n{END}"
-    DOCUMENT.write_text(f"{before}{table}{after}", "utf-8")
     for found in findings:
         for violation in found.violations:
             print(found.page, found.theme, violation["impact"], violation["rule"])

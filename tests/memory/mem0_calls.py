@@ -45,8 +45,8 @@ DIFFERENCES = {
     "a number as an id": "mem0 makes a text of an id that is a number; memrecall rejects it, so "
     "that 7 and '7' are never mixed up.",
     "a search by agent alone": "A search needs a user: scores and costs depend on one user's data.",
-    "a timestamp": "mem0 has `timestamp` on its platform only; memrecall stores it.",
-    "a reference date": "mem0 has `reference_date` on its platform only; memrecall uses it.",
+    "a timestamp": "mem0 has `timestamp` and `reference_date` on its platform only.",
+    "a reference date": "mem0 has `timestamp` and `reference_date` on its platform only.",
     "a search with user_id": "mem0 2 rejects ids outside of filters; memrecall takes both.",
     "top_k of 0": "A search for no results is an error.",
     "filter ne": "`ne` and `nin` also find memories that do not have the key.",
