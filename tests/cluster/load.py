@@ -69,7 +69,8 @@ class UserLoad:
             self._note_refusal(response)
 
     def _note_refusal(self, response: httpx.Response) -> None:
-        if response.status_code == 503 and "retry-after" in response.headers:
+        # Who waits for a server until their deadline gets 504.
+        if response.status_code == 504 or "retry-after" in response.headers:
             self.refusals.append(response.elapsed.total_seconds())
         else:
             self.wrong.append(f"{response.status_code} {response.text}")

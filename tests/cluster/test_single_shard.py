@@ -27,8 +27,16 @@ from tests.rpc.test_http import CALLS, call_method
 from tests.server.http_service import serve_in_process, serve_on_socket
 from tests.server.record_examples import send_requests
 
+# Memberships are stored with their space: to list a user's spaces, and to erase a user, all shards
+# are asked which spaces name them.
+OF_A_MEMBER = re.compile(r"user_id > \$\d+|FROM users JOIN memberships")
 OPERATOR = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
 OPERATOR_TOOLS = ("memory_get_status", "memory_dump", "memory_backup")
+
+
+def of_one_owner(statements: dict[str, Any]) -> dict[str, Any]:
+    """Return statements without those that look for a member's spaces."""
+    return {key: value for key, value in statements.items() if not OF_A_MEMBER.search(value[0])}
 
 
 async def test_statements_of_every_endpoint(library: Library) -> None:
@@ -37,7 +45,7 @@ async def test_statements_of_every_endpoint(library: Library) -> None:
 
     assert answers.keys() == load_examples().keys()
     assert len(statements) > 100
-    assert await find_multi_shard(library.store, statements) == {}
+    assert await find_multi_shard(library.store, of_one_owner(statements)) == {}
 
 
 async def test_statements_of_the_memory_class(library: Library) -> None:
@@ -70,7 +78,7 @@ async def test_statements_of_the_memory_class(library: Library) -> None:
             await memory.erase()
             await memory.import_(lines)
     assert len(statements) > 80
-    assert await find_multi_shard(library.store, statements) == {}
+    assert await find_multi_shard(library.store, of_one_owner(statements)) == {}
 
 
 async def test_statements_of_a_space(library: Library) -> None:
@@ -90,7 +98,7 @@ async def test_statements_of_a_space(library: Library) -> None:
             await team.remove_member("ben")
             await team.audit()
     assert len(statements) > 40
-    assert await find_multi_shard(library.store, statements) == {}
+    assert await find_multi_shard(library.store, of_one_owner(statements)) == {}
 
 
 async def test_statements_of_chat_turns(library: Library) -> None:
@@ -105,7 +113,7 @@ async def test_statements_of_chat_turns(library: Library) -> None:
         await collect_turn(group.stream("bot"))
         await library.vectors.settle()
     assert len(statements) > 15
-    assert await find_multi_shard(library.store, statements) == {}
+    assert await find_multi_shard(library.store, of_one_owner(statements)) == {}
 
 
 async def test_statements_of_knowledge(library: Library) -> None:
@@ -115,7 +123,7 @@ async def test_statements_of_knowledge(library: Library) -> None:
         await knowledge.add(NewKnowledge(content="The office is closed on Mondays."))
         await knowledge.find("When is the office closed?")
         await knowledge.search("office")
-    assert await find_multi_shard(library.store, statements) == {}
+    assert await find_multi_shard(library.store, of_one_owner(statements)) == {}
 
 
 async def test_statements_of_mcp_tools(library: Library) -> None:
@@ -130,7 +138,7 @@ async def test_statements_of_mcp_tools(library: Library) -> None:
                     await call_tool(client, tool)
                 await client.list_resources()
     assert len(statements) > 30
-    assert await find_multi_shard(library.store, statements) == {}
+    assert await find_multi_shard(library.store, of_one_owner(statements)) == {}
 
 
 async def _use_memories(client: Client) -> None:
@@ -174,7 +182,7 @@ async def test_statements_of_json_rpc(library: Library) -> None:
             assert "result" in await call_method(client, "memory_restore", [name])
             assert "result" in await call_method(client, "memory_read", [entry["id"]])
     assert len(statements) > 15
-    assert await find_multi_shard(library.store, statements) == {}
+    assert await find_multi_shard(library.store, of_one_owner(statements)) == {}
 
 
 async def test_requests_write_no_table_that_has_a_copy_on_every_node(library: Library) -> None:
@@ -239,4 +247,4 @@ async def test_statements_of_messages_and_traces(library: Library) -> None:
             await library.store.count(scope.user_id)
             await library.store.owners.list_sessions(scope.user_id)
             await library.store.owners.erase_session(scope.user_id, "s")
-    assert await find_multi_shard(library.store, statements) == {}
+    assert await find_multi_shard(library.store, of_one_owner(statements)) == {}

@@ -205,6 +205,7 @@ class TestPending:
 
 
 class TestClaim:
+    @pytest.mark.one_server  # in a distributed database every process embeds
     async def test_one_process_embeds_and_learns_of_the_users_of_others(self, store: Store) -> None:
         vectors = store.vectors(MODEL)
 
@@ -214,6 +215,7 @@ class TestClaim:
         assert await vectors.claim("a", 60, ["ann"]) == ["ben", "cy"]
         assert await vectors.claim("a", 60, []) == []
 
+    @pytest.mark.one_server
     async def test_lease_that_has_ended_is_free(self, store: Store) -> None:
         vectors = store.vectors(MODEL)
         await vectors.claim("a", 0, [])
