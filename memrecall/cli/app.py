@@ -50,7 +50,6 @@ _COMMANDS: dict[str, dict[str, Any]] = {
         "connect": connect.connect,
         "disconnect": connect.disconnect,
         "hook": hooks.hook,
-        "hooks": hooks.hook_commands,
     },
     "Administration": {
         "doctor": maintenance.doctor,

@@ -1,4 +1,4 @@
-"""`memrecall hook`, the state of connected clients, and the former `memrecall hooks`."""
+"""`memrecall hook`, and the state of connected clients."""
 
 import json as json_module
 import os
@@ -17,9 +17,6 @@ from memrecall.settings import config_folder
 
 _COLUMNS = (14, 8, 40, 10, 8, 8)
 _SUMMED = ("recalled", "tokens", "model_calls", "stored", "milliseconds")
-_PASSED_ON: Any = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-hook_commands = typer.Typer(help="The former name of `memrecall connect`.")
 
 
 def hook(
@@ -32,24 +29,6 @@ def hook(
     error is a line in hooks.log in the folder of the file.
     """
     run_hook([event, "--config", str(config)])
-
-
-@hook_commands.command(context_settings=_PASSED_ON)
-def install(context: typer.Context, client: str) -> None:
-    """Run `memrecall connect --client CLIENT --yes` with the other options."""
-    _run_instead(context, "connect", "--client", client, "--yes", "--no-mcp", "--no-import")
-
-
-@hook_commands.command(context_settings=_PASSED_ON)
-def uninstall(context: typer.Context, client: str) -> None:
-    """Run `memrecall disconnect --client CLIENT --yes` with the other options."""
-    _run_instead(context, "disconnect", "--client", client, "--yes")
-
-
-def _run_instead(context: typer.Context, *command: str) -> None:
-    typer.echo(f"this command is now called: memrecall {' '.join(command)}", err=True)
-    root = context.find_root().command
-    root.main([*command, *context.args], "memrecall", standalone_mode=False)
 
 
 def print_activity(project: Path | None, *, json: bool) -> None:

@@ -325,15 +325,6 @@ class TestCommands:
         assert "the service answered 503" in lines[row + 2]
         assert any(line.startswith("cursor") and "not connected" in line for line in lines)
 
-    def test_former_commands_say_their_new_name(self, shell: Shell) -> None:  # noqa: F811
-        former = shell("hooks", "install", "gemini", "--user", "ann", "--deadline", "3", "--json")
-        assert former.code == 0, former
-        assert "memrecall connect --client gemini --yes" in former.err
-        assert read(locate("gemini", None)).deadline == 3
-        assert shell("hooks", "uninstall", "gemini", "--json").json["items"][0]["changed"]
-        assert not installed()
-        assert shell("hooks", "install", "emacs", "--user", "ann").code == 2
-
     def test_created_key_opens_one_user_and_survives_reinstallation(
         self,
         shell: Shell,  # noqa: F811

@@ -1,5 +1,5 @@
 """Client hooks: recall for every prompt and capture of every turn of a coding assistant.
 
-`memrecall hooks install CLIENT` writes the client's settings, so that the client runs `client.py`
+`memrecall connect` writes the client's settings, so that the client runs `client.py`
 for each event. That module imports nothing but the standard library, because a prompt waits for it.
 """
