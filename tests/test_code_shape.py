@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "memrecall"
 LINES = {"memrecall": 75_000, "tests": 66_000, "benchmarks": 8_000}
+WORDS = {"README.md": 900, "docs/*.md": 26_000}
 MODULES = 340
 SHARED_NAMES = 35  # public names that two or more files define
 # Where an outside library may be imported; everywhere else its contract must forbid it.
@@ -44,6 +45,12 @@ def shape() -> Any:
 @pytest.mark.parametrize("folder", LINES)
 def test_lines_stay_within_their_budget(folder: str) -> None:
     assert code_shape.count_lines(ROOT / folder) <= LINES[folder]
+
+
+@pytest.mark.parametrize("files", WORDS)
+def test_words_stay_within_their_budget(files: str) -> None:
+    words = {file.name: len(file.read_text("utf-8").split()) for file in ROOT.glob(files)}
+    assert sum(words.values()) <= WORDS[files], words
 
 
 def test_modules_are_few_and_folders_small(shape: Any) -> None:
