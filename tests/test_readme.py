@@ -26,6 +26,7 @@ MEMRECALL = (sys.executable, "-c", "from memrecall.cli import main; main()")
 READMES = ["README.md", "README.zh.md"]
 TUTORIALS = ["docs/tutorial.md", "docs/tutorial.zh.md"]
 EXPLANATIONS = ["docs/how-it-works.md", "docs/how-it-works.zh.md"]
+FOR_ASSISTANTS = "docs/llms.txt"
 NEEDED = ("bash", "curl", "git", "grep")
 PROGRAMS = [shutil.which(name) for name in NEEDED]
 DOCS = sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))
@@ -48,7 +49,7 @@ def test_blocks_run_in_order_in_a_fresh_clone(name: str, tmp_path: Path) -> None
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(None in PROGRAMS, reason=f"needs {', '.join(NEEDED)}")
-@pytest.mark.parametrize("name", [*TUTORIALS, *EXPLANATIONS])
+@pytest.mark.parametrize("name", [*TUTORIALS, *EXPLANATIONS, FOR_ASSISTANTS])
 def test_blocks_run_in_an_empty_folder(name: str, tmp_path: Path) -> None:
     make_environment(tmp_path / ".venv", ROOT)
     folder = tmp_path / "empty"
@@ -121,6 +122,16 @@ def test_pictures_quote_what_was_said() -> None:
     check_each(EXPLANATIONS, check)
 
 
+def test_index_for_assistants_has_the_form_of_llms_txt() -> None:
+    """A title, a summary, text without headings, then sections of links with a line on each."""
+    head, *sections = (ROOT / FOR_ASSISTANTS).read_text("utf-8").split("\n## ")
+    assert re.match(r"# memrecall\n\n> [^\n]+\n\n", head)
+    items = [line for section in sections for line in section.splitlines()[1:] if line]
+    assert items
+    link = re.compile(r"- \[[^]]+\]\([a-z0-9-]+\.md\): \S.*")
+    assert [item for item in items if not link.fullmatch(item)] == []
+
+
 def names_of(module: str) -> set[str]:
     """Return what a module defines; one for an agent framework, which is not installed, is read."""
     if not module.startswith("memrecall.integrations."):
@@ -149,4 +160,4 @@ def test_relative_links_exist() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text("utf-8")):
             assert target.startswith("https://") or (file.parent / target).exists(), target
 
-    check_each([*READMES, "CONTRIBUTING.md", *DOCS], check)
+    check_each([*READMES, "CONTRIBUTING.md", FOR_ASSISTANTS, *DOCS], check)
