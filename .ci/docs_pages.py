@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: reference pages that are generated from the program.
+"""Hooks of MkDocs: reference pages that are generated from the program, and the pages' sources.
 
 The Python API comes from `memrecall.__all__` (mkdocstrings renders the docstrings), the commands
 from the command line's own parser, the endpoints from the OpenAPI document of the service.
@@ -6,7 +6,9 @@ from the command line's own parser, the endpoints from the OpenAPI document of t
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -41,6 +43,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if "/" in page.file.src_uri:  # a generated page: its links lead to other pages
         return markdown
     return _OUTSIDE.sub(lambda link: f"{link[1]} (`{link[2]}`)", markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Copy the pages as Markdown too: the links of llms.txt then work here as in the repository."""
+    for page in Path(config.docs_dir).glob("*.md"):
+        shutil.copy(page, config.site_dir)
 
 
 def python_page() -> str:

@@ -25,6 +25,8 @@ from .documents import (
 MEMRECALL = (sys.executable, "-c", "from memrecall.cli import main; main()")
 READMES = ["README.md", "README.zh.md"]
 TUTORIALS = ["docs/tutorial.md", "docs/tutorial.zh.md"]
+EXPLANATIONS = ["docs/how-it-works.md", "docs/how-it-works.zh.md"]
+FOR_ASSISTANTS = "docs/llms.txt"
 NEEDED = ("bash", "curl", "git", "grep")
 PROGRAMS = [shutil.which(name) for name in NEEDED]
 DOCS = sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))
@@ -47,8 +49,8 @@ def test_blocks_run_in_order_in_a_fresh_clone(name: str, tmp_path: Path) -> None
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(None in PROGRAMS, reason=f"needs {', '.join(NEEDED)}")
-@pytest.mark.parametrize("name", TUTORIALS)
-def test_tutorial_runs_in_an_empty_folder(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*TUTORIALS, *EXPLANATIONS, FOR_ASSISTANTS])
+def test_blocks_run_in_an_empty_folder(name: str, tmp_path: Path) -> None:
     make_environment(tmp_path / ".venv", ROOT)
     folder = tmp_path / "empty"
     folder.mkdir()
@@ -94,7 +96,7 @@ def test_mcp_configuration_starts_a_server(name: str, tmp_path: Path) -> None:
 def outline(text: str) -> list[str]:
     """Return headings, kinds of blocks and links, except the one to the other language."""
     parts = re.findall(r"^(#+) |^```(\w*)$|\]\(([^)]+)\)", text, re.MULTILINE)
-    names = ["".join(part).replace(".zh.md", ".md") for part in parts]
+    names = ["".join(part).replace(".zh.", ".") for part in parts]
     return [name for name in names if name not in ("README.md", "tutorial.md")]
 
 
@@ -103,7 +105,31 @@ def test_translations_have_the_same_structure() -> None:
         english, chinese = ((ROOT / name).read_text("utf-8") for name in pair)
         assert outline(english) == outline(chinese)
 
-    check_each([(READMES[0], READMES[1]), (TUTORIALS[0], TUTORIALS[1])], check)
+    check_each([(names[0], names[1]) for names in (READMES, TUTORIALS, EXPLANATIONS)], check)
+
+
+def test_pictures_quote_what_was_said() -> None:
+    """The messages in a picture are those of the demo or of the example beside it."""
+    demo = (ROOT / "fixtures" / "demo" / "chat.jsonl").read_text("utf-8")
+
+    def check(name: str) -> None:
+        page = (ROOT / name).read_text("utf-8")
+        for picture in re.findall(r"\]\((images/[^)]+\.svg)\)", page):
+            drawing = (ROOT / "docs" / picture).read_text("utf-8")
+            for text in re.findall(r'class="(?:said|old)"[^>]*>([^<]*)<', drawing):
+                assert text.removesuffix(" …") in demo + page, (picture, text)
+
+    check_each(EXPLANATIONS, check)
+
+
+def test_index_for_assistants_has_the_form_of_llms_txt() -> None:
+    """A title, a summary, text without headings, then sections of links with a line on each."""
+    head, *sections = (ROOT / FOR_ASSISTANTS).read_text("utf-8").split("\n## ")
+    assert re.match(r"# memrecall\n\n> [^\n]+\n\n", head)
+    items = [line for section in sections for line in section.splitlines()[1:] if line]
+    assert items
+    link = re.compile(r"- \[[^]]+\]\([a-z0-9-]+\.md\): \S.*")
+    assert [item for item in items if not link.fullmatch(item)] == []
 
 
 def names_of(module: str) -> set[str]:
@@ -134,4 +160,4 @@ def test_relative_links_exist() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text("utf-8")):
             assert target.startswith("https://") or (file.parent / target).exists(), target
 
-    check_each([*READMES, "CONTRIBUTING.md", *DOCS], check)
+    check_each([*READMES, "CONTRIBUTING.md", FOR_ASSISTANTS, *DOCS], check)
