@@ -42,7 +42,8 @@ def blocks(name: str, kind: str) -> list[str]:
 @pytest.mark.skipif(None in PROGRAMS, reason=f"needs {', '.join(NEEDED)}")
 @pytest.mark.parametrize("name", [*READMES, "docs/http.md"])
 def test_blocks_run_in_order_in_a_fresh_clone(name: str, tmp_path: Path) -> None:
-    run_document(name, make_clone(tmp_path))
+    clone = make_clone(tmp_path)
+    run_document(name, clone, environment=clone / ".venv")
 
 
 @pytest.mark.docs
