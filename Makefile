@@ -94,10 +94,10 @@ test-model: $(VENV)/.installed-dev  ## run the tests against a small local langu
 
 # Citus is built once from CITUS_SOURCE into .citus; MEMRECALL_TEST_CITUS names a cluster that runs.
 CITUS_SOURCE ?= ../shared/citus
-# Tests of the store that hold on a cluster too.
+# Tests of the store, and of spaces, that hold on a cluster too.
 ON_CLUSTER := $(addprefix tests/store/test_,timeline.py message_writing.py memories.py changes.py \
   undo.py traces.py trace_list.py feedback.py feed.py backup.py listing.py erasure.py \
-  owners.py vectors.py keys.py)
+  owners.py vectors.py keys.py) tests/library/test_spaces.py tests/library/test_space_machine.py
 
 test-cluster: $(VENV)/.installed-dev  ## test on a Citus cluster, built once from CITUS_SOURCE (minutes)
 	@CITUS_SOURCE=$(CITUS_SOURCE) MEMRECALL_TEST_ENGINES=citus $(PYTEST) -s --timeout=1800 \
