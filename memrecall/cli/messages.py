@@ -22,45 +22,36 @@ def import_messages(
     shared: options.SharedOptions,
     file: Annotated[
         Path | None,
-        Argument(help="A chat export or messages: a file, folder or zip archive; - reads stdin."),
+        Argument(help="A chat export, notes or messages: file, folder, archive; - reads stdin."),
     ] = None,
     user: Annotated[str | None, Option(help="User of messages that name none.")] = None,
-    me: Annotated[
-        str | None, Option(help="The speaker who is the user, in a chat between people.")
-    ] = None,
-    file_format: Annotated[
-        str | None, Option("--format", help="Name of the format; default: recognised.")
-    ] = None,
-    date_order: Annotated[
-        str | None, Option(help="Order of written dates: dmy, mdy or ymd; default: recognised.")
-    ] = None,
-    zone: Annotated[
-        str, Option(help="Time zone of times that have none, like Asia/Shanghai.")
-    ] = "UTC",
+    me: Annotated[str | None, Option(help="The speaker who is the user, in a chat.")] = None,
+    file_format: Annotated[str | None, Option("--format", help="Name; else: recognised.")] = None,
+    date_order: Annotated[str | None, Option(help="dmy, mdy or ymd; default: recognised.")] = None,
+    zone: Annotated[str, Option(help="Time zone of times that have none: Asia/Shanghai.")] = "UTC",
     columns: Annotated[
         str | None, Option("--map", help="Columns of a CSV file: text=body,time=date,speaker=from.")
     ] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Show what would be imported; store nothing.")
-    ] = False,
-    strict: Annotated[
-        bool, Option("--strict", help="Import nothing if any line is invalid.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what it has; store nothing.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Import nothing if a line is wrong.")] = False,
     client: Annotated[
         str | None,
         Option(help="Past sessions of a coding assistant: claude-code, codex, gemini or all."),
     ] = None,
     since: Annotated[
-        str | None, Option(help="With --client: what was said from a time on, or in 90d.")
+        str | None, Option(help="With --client: said from a time on, or in 90d.")
     ] = None,
     project: options.ProjectOption = None,
+    listing: Annotated[bool, Option("--list", help="List the user's imports.")] = False,
+    undo: Annotated[bool, Option("--undo", help="Take back the last import, or that ID.")] = False,
+    yes: options.Yes = False,
 ) -> None:
     """Import chats. Invalid lines are reported by number; valid lines are stored.
 
     With --client, reads the transcripts that coding assistants keep on this machine instead. Else
     reads exports of ChatGPT, Claude, Gemini, WhatsApp, WeChat, Telegram, Slack, Discord, iMessage,
-    mail (mbox) and mem0, messages of OpenAI's form, CSV, and memrecall's own JSON lines and
-    exports. Importing a file again adds only what is new.
+    mail (mbox) and mem0, Markdown notes, chats that were copied as text, messages of OpenAI's form,
+    CSV, and memrecall's own JSON lines and exports. Importing a file again adds only what is new.
 
     Exit code 0: all lines were stored; 1: partly, because some lines were invalid or it stopped
     half way; 2: nothing was imported.
@@ -68,6 +59,11 @@ def import_messages(
     from memrecall.importers.exports import is_export
     from memrecall.memory import make_plan, open_source
 
+    if listing or undo:
+        if user is None:
+            raise InvalidArgument("--list and --undo are about one user", hint="Pass --user U")
+        _manage_imports(shared.of_user(user), user, str(file or ""), undo=undo, yes=yes)
+        return
     if (file is None) == (client is None):
         raise InvalidArgument("pass either a file or folder, or --client")
     if file is None:
@@ -84,6 +80,28 @@ def import_messages(
             return
         plan = make_plan(source, read_options, file_format or ("csv" if columns else None))
         import_plan(plan, shared, dry_run=dry_run, strict=strict)
+
+
+def _manage_imports(
+    shared: options.SharedOptions, user: str, import_id: str, *, undo: bool, yes: bool
+) -> None:
+    """List a user's imports, or take one of them back: without an id the last one."""
+    from memrecall.importers.importer import list_imports, undo_import
+
+    imports = shared.with_library(lambda library: list_imports(library, user))
+    lines = {
+        item["id"]: f"{item['id']}  {output.minute_of(item['time'])}  {item['format']}  "
+        f"{output.escape(item['file'])}  {output.count_noun(item['messages'], 'message')}"
+        for item in imports
+    }
+    if not undo:
+        shared.print_page({"items": imports}, lines.values(), empty="no imports")
+        return
+    import_id = import_id or next(iter(lines), "")
+    if import_id in lines and not yes:
+        typer.confirm(f"Take back {lines[import_id]}?", abort=True, err=True)
+    result = shared.with_library(lambda library: undo_import(library, user, import_id))
+    _print_erased(result["messages"], result["memories"], result, shared)
 
 
 def _plan_past_sessions(
@@ -207,10 +225,6 @@ def _print_report(report: Any, plan: Any, problems: dict[str, str]) -> None:
         errors.print(f"[red]stopped half way[/red], run it again to continue: {reason}")
     elif not report.usable and not report.refused:
         errors.print("[red]nothing imported[/red]: the file has no usable line")
-        if set(plan.survey.formats) <= {"jsonl"}:  # also what no format recognises
-            from memrecall.importers.registry import format_names
-
-            errors.print(f"Name its format with --format: {', '.join(format_names())}")
     _print_bad(report.bad, plan)
 
 
@@ -340,9 +354,14 @@ def delete_command(
     if not yes:
         typer.confirm(f"Erase message {message_id} permanently?", abort=True, err=True)
     result = shared.with_memory(lambda memory: memory.delete_message(message_id), agent)
-    text = f"{output.count_noun(result['deleted'], 'message')} and "
-    text += f"{output.count_noun(len(result['memories']), 'memory')} erased"
-    shared.print_outcome(text, result)
+    _print_erased(result["deleted"], len(result["memories"]), result, shared)
+
+
+def _print_erased(
+    messages: int, memories: int, fields: dict[str, Any], shared: options.SharedOptions
+) -> None:
+    text = f"{output.count_noun(messages, 'message')} and "
+    shared.print_outcome(f"{text}{output.count_noun(memories, 'memory')} erased", fields)
 
 
 def _print_page(page: Any, shared: options.SharedOptions, note: str = "") -> None:

@@ -69,10 +69,7 @@ def preview_export(file: SourceFile) -> ExportReport:
     """Return the counts of an export without storing anything."""
     report, records = _read_records(file)
     report.users = tuple(records)
-    for rows in records.values():
-        for record in rows:
-            table = str(record.get("table"))
-            report.rows[table] = report.rows.get(table, 0) + 1
+    report.rows = Counter(str(row.get("table")) for rows in records.values() for row in rows)
     return report
 
 

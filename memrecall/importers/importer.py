@@ -1,22 +1,27 @@
 """Import of messages and memories: valid ones in batches, invalid ones reported by line."""
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from memrecall.errors import CallerError
+from memrecall.errors import CallerError, InvalidArgument
 from memrecall.importers.jsonl import SCOPE_FIELDS
 from memrecall.importers.plan import BadLine, ImportPlan, make_plan
 from memrecall.importers.records import Fault, ReadOptions, Record
 from memrecall.importers.source import open_source
 from memrecall.library.library import Library
 from memrecall.progress import Advance, Progress, progress_bar
-from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import MessageFilter, ScopedMessage, WriteResult
+from memrecall.scope import DEFAULT_NAME, Permission, Scope
+from memrecall.store import MessageFilter, ScopedMessage, WriteResult, read_filter
 from memrecall.types import NewMemory, NewMessage, Origin
 
 IMPORT_BATCH = 1_000
+IMPORT_KEY = "import"  # of a message's metadata: the id, the format and the file of its import
+_ID_PREFIX = "imp_"
+_FORMERLY_ZONED = ("whatsapp-", "imessage-")  # ids that depended on the zone in version 0.2
 _PAGE = 200  # messages, the most that a page has
 
 
@@ -31,6 +36,7 @@ class ImportReport:
     bad: list[BadLine] = field(default_factory=list)
     redacted: Counter[str] = field(default_factory=Counter)  # lines by what is not stored of them
     refused: bool = False  # in strict mode, a line was invalid and nothing was imported
+    import_id: str = ""  # which `undo_import` takes
 
     @property
     def usable(self) -> int:
@@ -45,6 +51,7 @@ class _Entry:
     scope: Scope
     item: NewMessage | NewMemory
     is_turn: bool = False
+    is_local: bool = False
 
     @property
     def kind(self) -> Scope | None:
@@ -59,6 +66,7 @@ class Importer:
         self._library = library
         self._options = options or ReadOptions()
         self._stored_turns: tuple[Scope, set[object]] | None = None  # of one session
+        self._same_zone: set[Scope] = set()  # chats that are stored in the zone of this import
         self.report = ImportReport()  # of the last run, also if it stopped half way
 
     async def run(
@@ -82,7 +90,8 @@ class Importer:
             return await self._run(plan, strict, advance)
 
     async def _run(self, plan: ImportPlan, strict: bool, advance: Advance) -> ImportReport:
-        self.report = report = ImportReport()
+        self.report = report = ImportReport(import_id=f"{_ID_PREFIX}{time.time_ns() // 1000:x}")
+        label = f"{report.import_id} {'+'.join(plan.survey.formats)} {plan.source.name}"
         if strict and plan.survey.bad:
             report.lines, report.bad = plan.survey.entries, plan.survey.bad
             report.refused = True
@@ -95,8 +104,9 @@ class Importer:
                 advance(1)
             elif isinstance(item, Record):
                 report.lines += 1
-                entry = _to_entry(name, item, plan.options)
-                if batch and (_is_full(batch, strict) or batch[-1].kind != entry.kind):
+                entry = _to_entry(name, item, plan.options, label)
+                is_full = len(batch) == IMPORT_BATCH and not strict
+                if batch and (is_full or batch[-1].kind != entry.kind):
                     await self._store_each(batch, report)
                     advance(len(batch))
                     batch = []
@@ -118,32 +128,49 @@ class Importer:
         users = {entry.scope.user_id for entry in batch}
         for user in sorted(users) if self._library.store.database.is_distributed else [None]:
             part = [entry for entry in batch if user in (None, entry.scope.user_id)]
+            await self._refuse_other_zone(part)
             new = [entry for entry in part if not (entry.is_turn and await self._is_stored(entry))]
             report.repeated += len(part) - len(new)
             report.users.update(entry.scope.user_id for entry in part if entry.is_turn)
-            await (self._store_all if strict else self._store)(new, report)
+            await self._store(new, report, strict=strict)
         report.refused = strict and bool(report.bad) and not report.usable
 
-    async def _store(self, batch: list[_Entry], report: ImportReport) -> None:
-        """Store a batch; if entries of it conflict, store the others without them."""
+    async def _store(self, batch: list[_Entry], report: ImportReport, *, strict: bool) -> None:
+        """Store a batch; if entries conflict, the others without them, or with `strict` none."""
         while batch:
             try:
                 stored = await self._write(batch)
             except CallerError as error:
                 bad_entries = _bad_entries(batch, error)
                 report.bad.extend(bad_entries.values())
-                batch = [entry for at, entry in enumerate(batch) if at not in bad_entries]
+                others = [entry for at, entry in enumerate(batch) if at not in bad_entries]
+                batch = [] if strict else others
                 continue
             self._count(batch, stored, report)
             return
 
-    async def _store_all(self, batch: list[_Entry], report: ImportReport) -> None:
-        try:
-            stored = await self._write(batch)
-        except CallerError as error:
-            report.bad.extend(_bad_entries(batch, error).values())
-            return
-        self._count(batch, stored, report)
+    async def _refuse_other_zone(self, batch: Sequence[_Entry]) -> None:
+        """Raise InvalidArgument if a chat is stored with times, or ids, of another zone."""
+        chats: dict[Scope, dict[str, NewMessage]] = {}
+        for entry in batch:
+            if entry.is_local and isinstance(entry.item, NewMessage):
+                chats.setdefault(entry.scope, {})[entry.item.message_id or ""] = entry.item
+        for scope, items in chats.items():
+            timeline = self._library.store.timeline(Scope(scope.user_id))
+            stored = await timeline.get_many(list(items))
+            moved = [old for old in stored if items[old.message_id].ts not in (None, old.ts)]
+            session, is_known = scope.session_id, stored or scope in self._same_zone
+            if not is_known and min(items).startswith(_FORMERLY_ZONED):
+                page = await timeline.page(MessageFilter(session_id=session), order="asc")
+                moved = [old for old in page.items if IMPORT_KEY not in old.metadata]
+            for old in sorted(moved, key=lambda old: IMPORT_KEY in old.metadata):
+                label = old.metadata.get(IMPORT_KEY)
+                way = f"import --undo {label.split()[0]}" if label else f"sessions erase {session}"
+                raise InvalidArgument(
+                    "the chat is already stored, but with times or ids of another --zone",
+                    hint=f"Run `memrecall {way} --user {old.user_id}`, then import the file again",
+                )
+            self._same_zone.add(scope)
 
     async def _is_stored(self, entry: _Entry) -> bool:
         """Return True if a session has these words already, perhaps of another time and id.
@@ -191,14 +218,41 @@ class Importer:
         report.users.update(entry.scope.user_id for entry in batch)
 
 
-def _is_full(batch: Sequence[_Entry], strict: bool) -> bool:
-    return len(batch) == IMPORT_BATCH and not strict
+async def list_imports(library: Library, user_id: str) -> list[dict[str, Any]]:
+    """Return the imports of which messages of a user are stored, the last first."""
+    counts = await library.store.timeline(Scope(user_id)).count_metadata(IMPORT_KEY)
+    names = ("id", "format", "file", "time", "messages")
+    return [
+        dict(zip(names, (*label.split(" ", 2), at, count), strict=False))
+        for label, at, count in counts
+        if label.startswith(_ID_PREFIX)
+    ]
 
 
-def _to_entry(file: str, record: Record, options: ReadOptions) -> _Entry:
+async def undo_import(library: Library, user_id: str, import_id: str) -> dict[str, Any]:
+    """Erase the messages of an import, and the memories that were derived from them alone.
+
+    They can be imported again. After an interruption, call it again for the rest.
+    """
+    scope = Scope.of_owner(user_id, permissions=frozenset({Permission.SENSITIVE}))
+    timeline = library.store.timeline(scope)
+    labels = [label for label, *_ in await timeline.count_metadata(IMPORT_KEY)]
+    labels = [label for label in labels if label.partition(" ")[0] == import_id]
+    ids = await timeline.keys(read_filter({IMPORT_KEY: labels}), hidden=True)
+    counts = {"messages": 0, "memories": 0}
+    for start in range(0, len(ids), IMPORT_BATCH):
+        removal = await library.take_back(scope, ids[start : start + IMPORT_BATCH], "import")
+        counts["messages"] += len(removal.messages)
+        counts["memories"] += len(removal.memories)
+    return {"id": import_id, **counts}
+
+
+def _to_entry(file: str, record: Record, options: ReadOptions, label: str) -> _Entry:
     user, agent = record.user_id or options.user or "", record.agent_id or options.agent
-    scope = Scope(user, agent, record.session_id)
-    return _Entry(file, record.line, scope, record.item, record.is_turn)
+    scope, item = Scope(user, agent, record.session_id), record.item
+    if isinstance(item, NewMessage):
+        item = item.model_copy(update={"metadata": {**item.metadata, IMPORT_KEY: label}})
+    return _Entry(file, record.line, scope, item, record.is_turn, record.is_local)
 
 
 def _bad_entries(batch: Sequence[_Entry], error: CallerError) -> dict[int, BadLine]:

@@ -159,6 +159,14 @@ def read_values(file: SourceFile) -> Iterator[tuple[int, Any]]:
                 yield number, reader.value()
 
 
+def read_objects(file: SourceFile | None) -> list[dict[str, Any]]:
+    """Return the objects of a list beside the chats; none if there is no such file."""
+    try:
+        return [item for _, item in read_values(file) if isinstance(item, dict)] if file else []
+    except InvalidArgument:
+        return []  # of another application
+
+
 def has_members(sample: str, *names: str) -> bool:
     """Return True if objects in the beginning of a JSON text have members of all these names.
 

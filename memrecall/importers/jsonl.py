@@ -57,6 +57,8 @@ def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
         raise InvalidArgument(f"{missing[0]} is missing")
     fields = {name: data[name] for name in _MESSAGE_FIELDS if data.get(name) is not None}
     fields["role"] = parse_role(fields["role"])
+    if isinstance(data.get("name"), str):  # as chat models call the speaker
+        fields.setdefault("speaker", data["name"])
     try:
         message = NewMessage.model_validate(join_content_parts(fields))
     except ValidationError as error:

@@ -15,11 +15,14 @@ from memrecall.errors import InvalidArgument
 from memrecall.importers.records import Fault, FileFormat, Note, ReadOptions, Record, Skipped
 from memrecall.importers.registry import match_files
 from memrecall.importers.source import Source, SourceFile
+from memrecall.text_length import single_line
 from memrecall.types import NewMemory, NewMessage, Role, format_minute
 
 _SHOWN_NAMES = 12
 _LISTED_NAMES = 1_000
 _MAX_SPEAKERS = 100_000
+_SAMPLES, _SAMPLE_LENGTH = 3, 70
+_SAMPLE_FIELDS = {"ts", "role", "speaker", "content"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Survey:
     bad: list[BadLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     projects: dict[str, Counter[str]] = field(default_factory=dict)  # messages by session
+    samples: list[NewMessage] = field(default_factory=list)
 
     @property
     def entries(self) -> int:
@@ -60,7 +64,8 @@ class Survey:
             "conversations": len(self.conversations),
             "messages": self.messages,
             "memories": self.memories,
-            "speakers": dict(self._named_speakers().most_common(_LISTED_NAMES)),
+            "speakers": dict(self._named_speakers().most_common()),
+            "samples": [sample.model_dump(include=_SAMPLE_FIELDS) for sample in self.samples],
             "first": self.first,
             "last": self.last,
             "skipped": dict(self.skipped.most_common()),
@@ -89,11 +94,13 @@ class Survey:
             lines.append(f"memories       {self.memories:,}")
         if speakers := self._named_speakers():
             named = [f"{name} ({count:,})" for name, count in speakers.most_common()]
-            more = f" and {len(named) - _SHOWN_NAMES} more" if len(named) > _SHOWN_NAMES else ""
-            lines.append(f"speakers       {', '.join(named[:_SHOWN_NAMES])}{more}")
+            lines.append(f"speakers       {', '.join(named)}")
         if self.first and self.last:
             times = f"{format_minute(self.first)} to {format_minute(self.last)} UTC"
             lines.append(f"time           {times}")
+        for sample in self.samples:
+            text = single_line(sample.content, _SAMPLE_LENGTH)
+            lines.append(f"sample         {sample.speaker or sample.role.value}: {text}")
         return lines + self.remarks()
 
     def _named_speakers(self) -> Counter[str]:
@@ -118,6 +125,8 @@ class Survey:
             return
         message = record.item
         self.messages += 1
+        if len(self.samples) < _SAMPLES:
+            self.samples.append(message)
         self.roles[message.role] += 1
         if message.speaker and len(self.speakers) < _MAX_SPEAKERS:
             self.speakers[message.speaker] += 1

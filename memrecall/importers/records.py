@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal
@@ -53,6 +53,7 @@ class Record:
     agent_id: str | None = None
     names: tuple[str, ...] = ()  # other names of the speaker: ids, addresses
     is_turn: bool = False  # of a coding assistant, whose hooks may have stored it already
+    is_local: bool = False  # its time was written without a zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def message_record(
     user_id: str | None = None,
     project: str | None = None,
     is_turn: bool = False,
+    is_local: bool = False,
     **metadata: Any,
 ) -> Record | Skipped | Fault:
     """Return a record of a message; skip one without text. Empty metadata is dropped."""
@@ -130,7 +132,35 @@ def message_record(
         return Fault(line, describe_validation_error(error))
     except InvalidArgument as error:
         return Fault(line, str(error))
-    return Record(line, message, session_id, user_id, names=names, is_turn=is_turn)
+    return Record(line, message, session_id, user_id, None, names, is_turn, is_local)
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleChat:
+    """A chat between people: the format and the key that name its session, and its title."""
+
+    format: str
+    key: str
+    title: str = ""
+
+    def message(
+        self,
+        line: int,
+        message_id: str,
+        names: Sequence[str],
+        content: tuple[str, str],
+        ts: datetime | None,
+        **fields: Any,
+    ) -> Record | Skipped | Fault:
+        """Return a record of a message: the names of its speaker, its text and content type."""
+        if not content[0].strip():
+            return Skipped(line, "media without text")
+        session_id = stable_id(self.format, self.key)
+        place = {"message_id": message_id, "session_id": session_id, "conversation": self.title}
+        said = {"text": content[0], "content_type": content[1], "ts": ts}
+        speaker = {"speaker": names[0] if names else None, "names": tuple(names[1:])}
+        values: dict[str, Any] = {"role": Role.OTHER, **place, **said, **speaker, **fields}
+        return message_record(line, **values)
 
 
 def clean_name(name: str | None) -> str | None:

@@ -15,12 +15,11 @@ from memrecall.importers.formats import (
     assistants,
     coding_assistants,
     mbox,
-    mem0,
     model_messages,
+    plain_text,
     tables,
     team_chats,
     wechat,
-    whatsapp,
 )
 from memrecall.importers.records import FileFormat
 from memrecall.importers.source import Source, SourceFile
@@ -28,23 +27,11 @@ from memrecall.plugins import find_plugin, plugin_names
 
 # The first format that matches a file reads it: those with clearer marks come first.
 FORMATS: tuple[FileFormat, ...] = (
-    assistants.CHATGPT,
-    assistants.CLAUDE,
-    assistants.GEMINI,
-    coding_assistants.CLAUDE_CODE,
-    coding_assistants.CODEX,
-    coding_assistants.GEMINI_CLI,
-    team_chats.TELEGRAM,
-    team_chats.DISCORD,
-    team_chats.SLACK,
-    wechat.FORMAT,
-    mem0.FORMAT,
-    model_messages.FORMAT,
-    whatsapp.FORMAT,
-    tables.IMESSAGE,
-    mbox.FORMAT,
-    tables.CSV,
-    jsonl.FORMAT,
+    *(assistants.CHATGPT, assistants.CLAUDE, assistants.GEMINI),
+    *(coding_assistants.CLAUDE_CODE, coding_assistants.CODEX, coding_assistants.GEMINI_CLI),
+    *(team_chats.TELEGRAM, team_chats.DISCORD, team_chats.SLACK, wechat.FORMAT),
+    *(model_messages.MEM0, model_messages.OPENAI, plain_text.WHATSAPP, tables.IMESSAGE),
+    *(mbox.FORMAT, tables.CSV, plain_text.MARKDOWN, plain_text.COPY, jsonl.FORMAT),
 )
 
 
@@ -76,7 +63,12 @@ def match_files(source: Source, name: str | None = None) -> list[tuple[SourceFil
     formats = (forced,) if forced else (*_plugin_formats(), *FORMATS)
     if source.is_single:
         (file,) = source.files
-        return [(file, forced or _match(file, formats) or jsonl.FORMAT)]
+        found = forced or _match(file, formats)
+        if found is None and not file.sample.lstrip("\ufeff \t\r\n").startswith("{"):
+            raise InvalidArgument(
+                f"{file.name}: format not recognised", hint=f"{_known()}; name it with --format"
+            )
+        return [(file, found or jsonl.FORMAT)]
     pairs = []
     for file in source.files:
         if (found := _match(file, formats)) is None:
@@ -87,9 +79,13 @@ def match_files(source: Source, name: str | None = None) -> list[tuple[SourceFil
         wanted = f"file of the format {name}" if name else "file of a known format"
         raise InvalidArgument(
             f"{source.name} has no {wanted} among its {len(source.files)} files",
-            hint=f"Known are {', '.join(format_names())}; pass one file with --format",
+            hint=f"{_known()}; pass one file with --format",
         )
     return pairs
+
+
+def _known() -> str:
+    return f"Known are {', '.join(format_names())}"
 
 
 def _plugin_formats() -> list[FileFormat]:

@@ -16,6 +16,7 @@ DATE = r"(\d{1,4})(?:[./-] ?|年)(\d{1,2})(?:[./-] ?|月)(\d{1,4})(?:\.|日)?"
 TIME = rf"({_PERIOD})? ?(\d{{1,2}})[:.](\d{{2}})(?:[:.](\d{{2}}))?(?: ?([ap])\.? ?m\b\.?)?"
 _NUMERIC = re.compile(rf"{DATE}(?:,? {{0,2}}{TIME})?$", re.IGNORECASE)
 _NAMED = ("%b %d, %Y %I:%M:%S %p", "%b %d, %Y, %I:%M %p", "%d %b %Y %H:%M:%S", "%d %b %Y %H:%M")
+_DAY_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[-._年]?(\d{1,2})[-._月]?(\d{2})(?!\d)")
 _SPACES = str.maketrans("\u00a0\u202f\u2009", "   ")
 
 
@@ -69,6 +70,13 @@ def split_date(text: str) -> WrittenDate | None:
     return WrittenDate((match[1], match[2], match[3]), bool(match[4] or match[8]))
 
 
+def find_day(name: str) -> datetime | None:
+    """Return the date in a name such as `2026-03-18 Notes`, without a zone; None without one."""
+    match = _DAY_IN_NAME.search(name)
+    day = from_iso(f"{match[1]}-{match[2]:0>2}-{match[3]}") if match else None
+    return day and day.replace(tzinfo=None)
+
+
 def normalize_spaces(text: str) -> str:
     """Return a text with plain spaces for the narrow ones that phones write into times."""
     return text.translate(_SPACES)
@@ -81,6 +89,7 @@ def combine_date(
 
     Raise ValueError for an impossible date.
     """
+    order = "ymd" if len(date[0]) == 4 else order  # whatever the others are
     parts = dict(zip(order, map(int, date), strict=True))
     year = parts["y"] + (2000 if parts["y"] < 100 else 0)
     period, hour_text, minute, second, half = clock

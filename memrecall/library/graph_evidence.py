@@ -121,6 +121,13 @@ class TrackedChanges(MemoryChanges):
         await self._follow_erasure(before, removal)
         return removal
 
+    async def take_back(self, message_ids: Sequence[str], *, actor: str = SYSTEM) -> Removal:
+        """Erase messages so that they can be stored again, and what only they state."""
+        before = await self._memories.citing(message_ids)
+        removal = await super().take_back(message_ids, actor=actor)
+        await self._follow_erasure(before, removal)
+        return removal
+
     async def erase_project(self, project: str, *, actor: str = SYSTEM) -> Removal:
         """Erase the messages and memories of a project, and the relations that only they state."""
         of_project = MemoryQuery(read_filter({"project": project}), superseded=True)

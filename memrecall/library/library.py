@@ -353,6 +353,10 @@ class Library(SpaceSearch, VectorStatus):
         """Erase a message, and the memories and relations that were derived from it alone."""
         return await self._erase(scope, self.changes(scope).delete_message(message_id, actor=actor))
 
+    async def take_back(self, scope: Scope, ids: Sequence[str], actor: str = SYSTEM) -> Removal:
+        """Erase messages and what was derived from them alone; they can be stored again."""
+        return await self._erase(scope, self.changes(scope).take_back(ids, actor=actor))
+
     async def erase_project(self, user_id: str, project: str, actor: str = SYSTEM) -> Removal:
         """Erase a project of a user; what is known about the user stays."""
         scope = Scope.of_owner(user_id, permissions=frozenset({Permission.SENSITIVE}))

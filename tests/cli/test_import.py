@@ -153,6 +153,7 @@ def test_every_accepted_field_is_stored(shell: Shell, db: Path, tmp_path: Path) 
     shell("import", write(tmp_path, line(1, **fields)), "--db", db)
     (item,) = shell("messages", "--user", "lin", "--db", db, "--json").json["items"]
     del fields["source"]
+    assert item["metadata"].pop("import").endswith(" jsonl chat.jsonl")
     assert {name: item[name] for name in fields} == fields
 
 
@@ -298,9 +299,11 @@ def test_import_without_a_usable_line_exits_2(shell: Shell, db: Path, tmp_path: 
         file = write(tmp_path, *lines)
         outcome = shell("import", file, "--db", db)
         assert (outcome.code, "no usable line" in outcome.err) == (2, True)
-        assert "--format: " in outcome.err
-        assert "whatsapp" in outcome.err
         assert shell("import", file, "--db", db, "--json").code == 2
+        other = shell("import", file.rename(tmp_path / "chat.txt"), "--db", db)
+        assert (other.code, other.err.count("\n")) == (2, 1)
+        assert "chat.txt: format not recognised. Known are chatgpt" in other.err
+        assert "whatsapp" in other.err
 
 
 def test_export_that_stops_half_way_is_partial(shell: Shell, db: Path, tmp_path: Path) -> None:

@@ -26,7 +26,13 @@ async def import_fixture(library: Library, name: str, **options: Any) -> tuple[i
     return report.stored, report.repeated, len(report.bad)
 
 
-ME = {"whatsapp": "Tom", "slack": "maya", "discord": "lin", "mbox": "maya@example.org"}
+ME = {
+    "chat": "老王",
+    "whatsapp": "Tom",
+    "slack": "maya",
+    "discord": "lin",
+    "mbox": "maya@example.org",
+}
 
 
 async def test_every_fixture_is_stored_once(library: Library) -> None:
@@ -38,6 +44,7 @@ async def test_every_fixture_is_stored_once(library: Library) -> None:
         again = await import_fixture(library, folder.name, me=ME.get(folder.name))
         assert again == (0, stored, 0)
     assert counts == {
+        "chat": 8,
         "chatgpt": 5,
         "claude": 5,
         "claude-code": 8,
@@ -47,6 +54,7 @@ async def test_every_fixture_is_stored_once(library: Library) -> None:
         "gemini": 4,
         "gemini-cli": 5,
         "imessage": 5,
+        "markdown": 4,
         "mbox": 3,
         "mem0": 2,
         "openai": 11,
@@ -112,7 +120,7 @@ def test_import_prints_what_it_skipped(shell: Shell, db: Path) -> None:
     assert outcome.code == 0
     assert outcome.out == (
         "5 messages of 1 user imported\n"
-        "skipped        system lines (2), media without text (1), deleted messages (1)\n"
+        "skipped        notices (2), media without text (1), deleted messages (1)\n"
     )
     hits = shell("search", "nuts allergy", "--user", "tom", "--db", db, "--json").json
     assert "Jo is allergic to nuts" in json.dumps(hits)
@@ -121,18 +129,22 @@ def test_import_prints_what_it_skipped(shell: Shell, db: Path) -> None:
 def test_dry_run_previews_and_stores_nothing(shell: Shell, db: Path) -> None:
     outcome = shell("import", LAKE, "--dry-run", "--db", db)
     assert outcome.code == 0
-    assert outcome.out.splitlines()[:6] == [
+    assert outcome.out.splitlines()[:9] == [
         "format         whatsapp",
         "conversations  1",
         "messages       5",
         "speakers       Tom (3), Maya Lopez (2)",
         "time           2023-12-31 21:41 to 2024-01-06 08:10 UTC",
-        "skipped        system lines (2), media without text (1), deleted messages (1)",
+        "sample         Maya Lopez: Happy new year! 🎉 See you at the lake on the 6th?",
+        "sample         Tom: ok",
+        "sample         Tom: ok",
+        "skipped        notices (2), media without text (1), deleted messages (1)",
     ]
     assert outcome.out.count("still needed") == 2
     preview = shell("import", LAKE, "--dry-run", "--json", "--me", "Tom", "--user", "tom").json
     assert preview["speakers"] == {"Tom": 3, "Maya Lopez": 2}
-    assert preview["skipped"]["system lines"] == 2
+    assert preview["skipped"]["notices"] == 2
+    assert [item["speaker"] for item in preview["samples"]] == ["Maya Lopez", "Tom", "Tom"]
     assert (preview["needs"], preview["bad"], preview["messages"]) == ([], [], 5)
     assert (preview["first"], preview["formats"]) == ("2023-12-31T21:41:00Z", {"whatsapp": 1})
     assert not db.exists()

@@ -119,7 +119,7 @@ def test_whatsapp_of_android_in_english() -> None:
     )
     assert result.messages[0].metadata == {"conversation": "Lake"}
     assert result.survey.skipped == {
-        "system lines": 2,
+        "notices": 2,
         "media without text": 1,
         "deleted messages": 1,
     }
@@ -219,7 +219,7 @@ def test_telegram_knows_the_account_and_resolves_replies() -> None:
         ("other", "Nadia", "[file] syllabus.pdf"),
     ]
     assert result.messages[1].metadata["reply_to"] == result.ids[0] == "telegram-4242-2"
-    assert result.survey.skipped == {"service messages": 1, "media without text": 1}
+    assert result.survey.skipped == {"notices": 1, "media without text": 1}
 
 
 def test_telegram_reads_a_single_chat(tmp_path: Path) -> None:

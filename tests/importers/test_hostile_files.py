@@ -210,11 +210,11 @@ def test_latin_text_is_read_as_such(tmp_path: Path) -> None:
     assert result.survey.notes == ["chat.txt is text in CP1252"]
 
 
-def test_binary_file_has_no_usable_line(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_binary_file_is_not_recognised(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = tmp_path / "photo.jpg"
     file.write_bytes(bytes(range(256)) * 100)
     outcome = shell("import", file, "--db", db, "--user", "lin")
-    assert (outcome.code, "no usable line" in outcome.err) == (2, True)
+    assert (outcome.code, "format not recognised" in outcome.err) == (2, True)
 
 
 def test_text_that_databases_refuse_is_cleaned(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from memrecall.extraction import (
 from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules import assertions, conversation
 from memrecall.importers import ReadOptions, Source, SourceFile
-from memrecall.importers.formats import mbox, tables, team_chats, wechat, whatsapp
+from memrecall.importers.formats import mbox, plain_text, tables, team_chats, wechat
 from memrecall.importers.html_text import html_to_text
 from memrecall.importers.records import FileFormat
 from memrecall.json_objects import load_json_object
@@ -139,7 +139,9 @@ def _import_as(known: FileFormat, name: str, start: str, end: str = "") -> Reade
 
 READERS: Mapping[str, Reader] = {
     "html_to_text": html_to_text,
-    "import of whatsapp": _import_as(whatsapp.FORMAT, "c.txt", "31.12.23, 21:41 - A: "),
+    "import of whatsapp": _import_as(plain_text.WHATSAPP, "c.txt", "31.12.23, 21:41 - A: "),
+    "import of a copied chat": _import_as(plain_text.COPY, "c.txt", "A：x\nB：x\n"),
+    "import of notes": _import_as(plain_text.MARKDOWN, "c.md", "---\ndate: 2026-01-02\n"),
     "import of wechat": _import_as(wechat.FORMAT, "c.txt", "2026-01-02 09:15:30 A\n"),
     "import of csv": _import_as(tables.CSV, "c.csv", "time,sender,text\n,A,"),
     "import of slack": _import_as(

@@ -12,53 +12,42 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from memrecall.errors import InvalidArgument
+from memrecall.importers import records
 from memrecall.importers.html_text import html_to_text
 from memrecall.importers.json_stream import has_members, read_values
-from memrecall.importers.records import (
-    DerivedIds,
-    Fault,
-    FileFormat,
-    ReadItem,
-    ReadOptions,
-    Skipped,
-    current_branch,
-    file_text,
-    from_iso,
-    from_unix,
-    message_record,
-    stable_id,
-)
 from memrecall.importers.source import SourceFile
 from memrecall.types import Role
 
 _CHATGPT_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
 
 
-def _read_chatgpt(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+def _read_chatgpt(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
     for number, value in read_values(file):
         yield from _read_tree(number, value)
 
 
-def _read_tree(number: int, data: Any) -> Iterator[ReadItem]:
+def _read_tree(number: int, data: Any) -> Iterator[records.ReadItem]:
     mapping = data.get("mapping") if isinstance(data, dict) else None
     if not isinstance(mapping, dict):
-        yield Fault(number, "a conversation without a mapping of messages")
+        yield records.Fault(number, "a conversation without a mapping of messages")
         return
     nodes = {name: node for name, node in mapping.items() if isinstance(node, dict)}
-    branch = current_branch(
+    branch = records.current_branch(
         {name: node.get("parent") for name, node in nodes.items()},
         data.get("current_node") or _last_leaf(nodes),
     )
-    session = stable_id("chatgpt", str(data.get("conversation_id") or data.get("id") or branch[:1]))
-    ts = from_unix(data.get("create_time"))
+    session = records.stable_id(
+        "chatgpt", str(data.get("conversation_id") or data.get("id") or branch[:1])
+    )
+    ts = records.from_unix(data.get("create_time"))
     for name in branch:
         if isinstance(message := nodes[name].get("message"), dict):
             # A message without a time keeps its place: it takes that of the one before it.
-            ts = from_unix(message.get("create_time")) or ts
+            ts = records.from_unix(message.get("create_time")) or ts
             yield _read_node(number, name, message, session, ts, data.get("title"))
     for name in nodes.keys() - set(branch):
         if _node_text(nodes[name].get("message"))[0]:
-            yield Skipped(number, "other branches")
+            yield records.Skipped(number, "other branches")
 
 
 def _last_leaf(nodes: dict[str, dict[str, Any]]) -> str | None:
@@ -73,18 +62,18 @@ def _read_node(
     session: str,
     ts: datetime | None,
     title: Any,
-) -> ReadItem:
+) -> records.ReadItem:
     author = message.get("author") or {}
     role = _CHATGPT_ROLES.get(str(author.get("role")))
     details = message.get("metadata") or {}
     text, content_type, pictures = _node_text(message)
     if details.get("is_visually_hidden_from_conversation") or author.get("role") == "system":
-        return Skipped(number, "hidden system messages")
+        return records.Skipped(number, "hidden system messages")
     if role is None or message.get("recipient") not in (None, "all") or not text:
-        return Skipped(number, "tool calls, reasoning and media without text")
-    return message_record(
+        return records.Skipped(number, "tool calls, reasoning and media without text")
+    return records.message_record(
         number,
-        message_id=stable_id("chatgpt", str(message.get("id") or name)),
+        message_id=records.stable_id("chatgpt", str(message.get("id") or name)),
         session_id=session,
         role=role,
         text=text,
@@ -133,27 +122,29 @@ def _part_text(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-CHATGPT = FileFormat("chatgpt", lambda file: has_members(file.sample, "mapping"), _read_chatgpt)
+CHATGPT = records.FileFormat(
+    "chatgpt", lambda file: has_members(file.sample, "mapping"), _read_chatgpt
+)
 
 
 _CLAUDE_ROLES = {"human": Role.USER, "assistant": Role.ASSISTANT}
 
 
-def _read_claude(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+def _read_claude(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
     for number, value in read_values(file):  # a list, one conversation, or one a line
         yield from _read_list(number, value)
 
 
-def _read_list(number: int, data: Any) -> Iterator[ReadItem]:
+def _read_list(number: int, data: Any) -> Iterator[records.ReadItem]:
     messages = data.get("chat_messages") if isinstance(data, dict) else None
     if not isinstance(messages, list):
-        yield Fault(number, "a conversation without chat_messages")
+        yield records.Fault(number, "a conversation without chat_messages")
         return
     messages = [message for message in messages if isinstance(message, dict)]
     visible = _visible_names(data, messages)
     for message in messages:
         if visible and message.get("uuid") not in visible:
-            yield Skipped(number, "other branches")
+            yield records.Skipped(number, "other branches")
         else:
             yield _read_chat_message(number, data, message)
 
@@ -161,23 +152,27 @@ def _read_list(number: int, data: Any) -> Iterator[ReadItem]:
 def _visible_names(data: dict[str, Any], messages: list[dict[str, Any]]) -> set[str]:
     """Return the messages of the current branch; none if the file has no branches."""
     parents = {str(message.get("uuid")): message.get("parent_message_uuid") for message in messages}
-    return set(current_branch(parents, data.get("current_leaf_message_uuid")))
+    return set(records.current_branch(parents, data.get("current_leaf_message_uuid")))
 
 
-def _read_chat_message(number: int, data: dict[str, Any], message: dict[str, Any]) -> ReadItem:
+def _read_chat_message(
+    number: int, data: dict[str, Any], message: dict[str, Any]
+) -> records.ReadItem:
     role = _CLAUDE_ROLES.get(str(message.get("sender")))
     if role is None:
-        return Fault(number, f"sender {message.get('sender')!r} is neither human nor assistant")
+        return records.Fault(
+            number, f"sender {message.get('sender')!r} is neither human nor assistant"
+        )
     text, content_type = _blocks_text(message), "text"
     if not text:
-        text, content_type = file_text(_file_names(message))
-    return message_record(
+        text, content_type = records.file_text(_file_names(message))
+    return records.message_record(
         number,
-        message_id=stable_id("claude", str(message.get("uuid"))),
-        session_id=stable_id("claude", str(data.get("uuid"))),
+        message_id=records.stable_id("claude", str(message.get("uuid"))),
+        session_id=records.stable_id("claude", str(data.get("uuid"))),
         role=role,
         text=text,
-        ts=from_iso(message.get("created_at")) or from_iso(data.get("created_at")),
+        ts=records.from_iso(message.get("created_at")) or records.from_iso(data.get("created_at")),
         content_type=content_type,
         conversation=data.get("name"),
     )
@@ -200,7 +195,9 @@ def _file_names(message: dict[str, Any]) -> list[Any]:
     return [file.get("file_name") for file in files if isinstance(file, dict)]
 
 
-CLAUDE = FileFormat("claude", lambda file: has_members(file.sample, "chat_messages"), _read_claude)
+CLAUDE = records.FileFormat(
+    "claude", lambda file: has_members(file.sample, "chat_messages"), _read_claude
+)
 
 
 _PRODUCTS = ("Gemini", "Bard")
@@ -215,41 +212,41 @@ def _is_gemini(file: SourceFile) -> bool:
     return names_product and has_members(file.sample, "header", "title", "time")
 
 
-def _read_gemini(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+def _read_gemini(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
     if file.suffix == ".html":
         raise InvalidArgument(
             "activity in HTML has times only in the words of your language",
             hint="Choose JSON for My Activity in Google Takeout, under «Multiple formats»",
         )
-    ids = DerivedIds("gemini")
+    ids = records.DerivedIds("gemini")
     for number, entry in read_values(file):
         yield from _read_activity(number, entry, ids)
 
 
-def _read_activity(number: int, entry: Any, ids: DerivedIds) -> Iterator[ReadItem]:
+def _read_activity(number: int, entry: Any, ids: records.DerivedIds) -> Iterator[records.ReadItem]:
     if not isinstance(entry, dict):
-        yield Fault(number, "an activity that is no object")
+        yield records.Fault(number, "an activity that is no object")
         return
-    title, ts = str(entry.get("title") or ""), from_iso(entry.get("time"))
+    title, ts = str(entry.get("title") or ""), records.from_iso(entry.get("time"))
     products = f"{entry.get('header')} {entry.get('products')}"
     answers = [html_to_text(html) for html in _answers(entry)]
     if not any(product in products for product in _PRODUCTS):
-        yield Skipped(number, "activity of other products")
+        yield records.Skipped(number, "activity of other products")
     elif not answers and not _PROMPT.match(title):
-        yield Skipped(number, "activity that is no prompt")
+        yield records.Skipped(number, "activity that is no prompt")
     elif ts is None:
-        yield Fault(number, f"time {entry.get('time')!r} is not a time")
+        yield records.Fault(number, f"time {entry.get('time')!r} is not a time")
     else:
-        session = stable_id("gemini", f"{ts:%Y-%m-%d}")
+        session = records.stable_id("gemini", f"{ts:%Y-%m-%d}")
         key = ids.make(ts.isoformat(), title)
         prompt = _PROMPT.sub("", title, count=1)
-        yield message_record(
+        yield records.message_record(
             number, message_id=key, session_id=session, role=Role.USER, text=prompt, ts=ts
         )
         for _ in answers[1:]:
-            yield Skipped(number, "other drafts of an answer")
+            yield records.Skipped(number, "other drafts of an answer")
         if answers:
-            yield message_record(
+            yield records.message_record(
                 number,
                 message_id=f"{key}-answer",
                 session_id=session,
@@ -265,4 +262,4 @@ def _answers(entry: dict[str, Any]) -> list[str]:
     return [str(item["html"]) for item in items if isinstance(item, dict) and item.get("html")]
 
 
-GEMINI = FileFormat("gemini", _is_gemini, _read_gemini)
+GEMINI = records.FileFormat("gemini", _is_gemini, _read_gemini)

@@ -9,20 +9,9 @@ from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parsedate_to_datetime
 
+from memrecall.importers import records
 from memrecall.importers.html_text import html_to_text
-from memrecall.importers.records import (
-    Fault,
-    FileFormat,
-    Note,
-    ReadItem,
-    ReadOptions,
-    digest,
-    in_zone,
-    message_record,
-    stable_id,
-)
-from memrecall.importers.source import SourceFile
-from memrecall.types import Role
+from memrecall.importers.source import Source, SourceFile
 
 _MAX_MAIL = 16 * 1024**2  # bytes; a longer mail is read to here, which cuts attachments at its end
 _MAX_BODY = 1024**2  # characters
@@ -31,6 +20,7 @@ _MAX_MULTIPARTS = 100
 _CHARSET = re.compile(r"charset\s?=\s?[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _START = re.compile(rb"From \S")
 _HEADERS = re.compile(r"(?:From \S[^\n]*\r?\n)?(?:>?[A-Za-z][A-Za-z0-9-]{0,60}:[ \t][^\n]*\n)")
+_BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 _SIGNATURE = re.compile(r"--\s?$")
 _INTRODUCTION = re.compile(
     r"(?:On\b.{4,300}\bwrote:|Am\b.{4,300}\bschrieb.{0,100}:|Le\b.{4,300}\ba écrit ?:|"
@@ -50,14 +40,40 @@ def _matches(file: SourceFile) -> bool:
     return has_start and _HEADERS.match(file.sample) is not None
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+def _read(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
+    shared = file.source.shared
+    if "mail" not in shared:
+        shared["mail"] = _read_parents(file.source)
     for number, (data, is_cut) in enumerate(_split(file), 1):
         if is_cut:
-            yield Note(f"mails above {_MAX_MAIL // 1024**2} MiB are read without their end")
+            yield records.Note(f"mails above {_MAX_MAIL // 1024**2} MiB are read without their end")
         if data.lower().count(b"multipart/") > _MAX_MULTIPARTS:
-            yield Fault(number, f"the mail has more than {_MAX_MULTIPARTS} groups of parts")
+            yield records.Fault(number, f"the mail has more than {_MAX_MULTIPARTS} groups of parts")
         else:
-            yield _read_mail(number, message_from_bytes(data), options)
+            yield _read_mail(number, message_from_bytes(data), options, shared["mail"])
+
+
+def _read_parents(source: Source) -> dict[str, str]:
+    """Return the mail that each mail of a source answers, or the first one that it refers to."""
+    mails = (data for file in filter(_matches, source.files) for data, _ in _split(file))
+    heads = (message_from_bytes(_BLANK_LINE.split(data, 1)[0]) for data in mails)
+    pairs = ((_header(head, "Message-ID").strip(), _references(head)) for head in heads)
+    return {key: names[0] for key, names in pairs if key and names}
+
+
+def _references(mail: Message) -> list[str]:
+    """Return the mails before this one in its thread, the first one first."""
+    return [*_header(mail, "References").split(), *_header(mail, "In-Reply-To").split()[:1]]
+
+
+def _find_root(parents: dict[str, str], key: str) -> str:
+    """Return the first mail of a thread, which may not be there itself."""
+    path: dict[str, None] = {}
+    while key in parents and key not in path:
+        path[key] = None
+        key = parents[key]
+    parents.update(dict.fromkeys(path, key))  # so that a long thread takes linear time
+    return key
 
 
 def _split(file: SourceFile) -> Iterator[tuple[bytes, bool]]:
@@ -96,32 +112,27 @@ class _FieldLimit:
         return line[:_MAX_FIELD] + b"\n" if self._size == len(line) else b""
 
 
-def _read_mail(number: int, mail: Message, options: ReadOptions) -> ReadItem:
+def _read_mail(
+    number: int, mail: Message, options: records.ReadOptions, parents: dict[str, str]
+) -> records.ReadItem:
     name, address = _split_address(_header(mail, "From"))
     date = _header(mail, "Date")
     try:
-        ts = in_zone(parsedate_to_datetime(date), options.zone)
+        ts = records.in_zone(parsedate_to_datetime(date), options.zone)
     except (ValueError, TypeError, OverflowError, IndexError):
-        return Fault(number, f"date {date!r} is not a time")
+        return records.Fault(number, f"date {date!r} is not a time")
     subject = " ".join(_header(mail, "Subject").split())
-    key = _header(mail, "Message-ID").strip() or digest(date, address, subject)
-    references = _header(mail, "References").split()
+    key = _header(mail, "Message-ID").strip() or records.digest(date, address, subject)
     parent = next(iter(_header(mail, "In-Reply-To").split()), "")
-    root = references[0] if references else parent or key
+    root = _find_root(parents, next(iter(_references(mail)), key))
     text = cut_quotes(_body_of(mail))
-    return message_record(
-        number,
-        message_id=stable_id("mbox", digest(key)),
-        session_id=stable_id("mbox", digest(root)),
-        role=Role.OTHER,
-        speaker=name or address,
-        names=tuple(filter(None, (address,))),
-        # The subject of a first mail is part of what it says.
-        text=f"{subject}\n{text}" if text and subject and root == key else text,
-        ts=ts,
-        conversation=subject,
-        reply_to=stable_id("mbox", digest(parent)) if parent else None,
-    )
+    if text and subject and root == key:  # the subject of a first mail is part of what it says
+        text = f"{subject}\n{text}"
+    reply = records.stable_id("mbox", records.digest(parent)) if parent else None
+    message_id = records.stable_id("mbox", records.digest(key))
+    names = (name or address, *filter(None, (address,)))
+    thread = records.PeopleChat("mbox", records.digest(root), subject)
+    return thread.message(number, message_id, names, (text, "text"), ts, reply_to=reply)
 
 
 def _split_address(text: str) -> tuple[str, str]:
@@ -185,4 +196,4 @@ def cut_quotes(text: str) -> str:
     return "\n".join(kept).strip()
 
 
-FORMAT = FileFormat("mbox", _matches, _read, between_people=True)
+FORMAT = records.FileFormat("mbox", _matches, _read, between_people=True)

@@ -6,20 +6,10 @@ by iMazing, PhoneView, and scripts that read Apple's `chat.db`.
 
 import csv
 from collections.abc import Iterator, Mapping
+from datetime import UTC
 
 from memrecall.errors import CallerError, InvalidArgument
-from memrecall.importers.records import (
-    DateOrder,
-    DerivedIds,
-    Fault,
-    FileFormat,
-    Note,
-    ReadItem,
-    ReadOptions,
-    Skipped,
-    message_record,
-    stable_id,
-)
+from memrecall.importers import records
 from memrecall.importers.source import MAX_LINE, SourceFile
 from memrecall.importers.times import WrittenDate, find_order, parse_written_time, split_date
 from memrecall.messages import parse_role
@@ -43,7 +33,7 @@ def read_header(file: SourceFile) -> list[str]:
     return [_name(cell) for cell in row] if len(row) > 1 else []
 
 
-def read_rows(file: SourceFile) -> Iterator[tuple[int, TableRow | Fault]]:
+def read_rows(file: SourceFile) -> Iterator[tuple[int, TableRow | records.Fault]]:
     """Yield the rows below the header, by the names of the columns in lower case."""
     # The limit is the process's: one for a whole message must fit.
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
@@ -57,7 +47,7 @@ def read_rows(file: SourceFile) -> Iterator[tuple[int, TableRow | Fault]]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield reader.line_num, Fault(reader.line_num, f"not CSV: {error}")
+            yield reader.line_num, records.Fault(reader.line_num, f"not CSV: {error}")
             continue
         if any(row):
             yield reader.line_num, dict(zip(header, row, strict=False))
@@ -95,23 +85,23 @@ _COMMON = {
 }
 
 
-def _read_csv(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+def _read_csv(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
     columns = find_columns(read_header(file), options.columns, file.name)
     yield from _note_missing(columns)
     order = options.date_order
     if order is None:
         order, notes = find_order(_read_dates(file, columns.get("time")))
         yield from notes
-    ids = DerivedIds("csv")
+    ids = records.DerivedIds("csv")
     for line, row in read_rows(file):
-        if isinstance(row, Fault):
+        if isinstance(row, records.Fault):
             yield row
             continue
         cells = {name: row.get(column, "").strip() for name, column in columns.items()}
         try:
             yield _read_csv_row(line, cells, file.stem, options, order, ids)
         except CallerError as error:
-            yield Fault(line, str(error))
+            yield records.Fault(line, str(error))
 
 
 def find_columns(header: list[str], mapping: Mapping[str, str], name: str) -> dict[str, str]:
@@ -134,16 +124,18 @@ def find_columns(header: list[str], mapping: Mapping[str, str], name: str) -> di
     return columns
 
 
-def _note_missing(columns: dict[str, str]) -> Iterator[Note]:
+def _note_missing(columns: dict[str, str]) -> Iterator[records.Note]:
     if "time" not in columns:
-        yield Note("no time column found: using the import time (set one with --map time=COLUMN)")
+        yield records.Note(
+            "no time column found: using the import time (set one with --map time=COLUMN)"
+        )
     if "speaker" not in columns and "role" not in columns:
-        yield Note("no speaker column found: treating every message as the user's")
+        yield records.Note("no speaker column found: treating every message as the user's")
 
 
 def _read_dates(file: SourceFile, column: str | None) -> Iterator[WrittenDate]:
     for _, row in read_rows(file) if column else ():
-        parts = None if isinstance(row, Fault) else split_date(row.get(column or "", ""))
+        parts = None if isinstance(row, records.Fault) else split_date(row.get(column or "", ""))
         if parts is not None:
             yield parts
 
@@ -152,24 +144,25 @@ def _read_csv_row(
     line: int,
     cells: TableRow,
     stem: str,
-    options: ReadOptions,
-    order: DateOrder | None,
-    ids: DerivedIds,
-) -> ReadItem:
+    options: records.ReadOptions,
+    order: records.DateOrder | None,
+    ids: records.DerivedIds,
+) -> records.ReadItem:
     time, speaker = cells.get("time", ""), cells.get("speaker", "")
     role = _role_of(cells.get("role", ""), speaker)
     session = cells.get("session") or stem
     own_id = cells.get("id", "")
-    return message_record(
+    return records.message_record(
         line,
-        message_id=stable_id("csv", session, own_id)
+        message_id=records.stable_id("csv", session, own_id)
         if own_id
         else ids.make(session, time, speaker, role, cells["text"]),
-        session_id=stable_id("csv", session),
+        session_id=records.stable_id("csv", session),
         role=role,
         speaker=speaker,
         text=cells["text"],
         ts=parse_written_time(time, order, options.zone) if time else None,
+        is_local=not own_id,
         user_id=cells.get("user") or None,
     )
 
@@ -180,7 +173,7 @@ def _role_of(role: str, speaker: str) -> Role:
     return Role.OTHER if speaker else Role.USER
 
 
-CSV = FileFormat(
+CSV = records.FileFormat(
     "csv",
     lambda file: file.suffix in (".csv", ".tsv") and len(read_header(file)) > 1,
     _read_csv,
@@ -201,49 +194,43 @@ def _is_imessage(file: SourceFile) -> bool:
     return any(names <= header for names in _HEADERS)
 
 
-def _read_imessage(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
-    ids = DerivedIds("imessage")
+def _read_imessage(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
+    ids = records.DerivedIds("imessage")
     for line, row in read_rows(file):
         yield (
             row
-            if isinstance(row, Fault)
+            if isinstance(row, records.Fault)
             else _read_imessage_row(line, row, file.stem, options, ids)
         )
 
 
 def _read_imessage_row(
-    line: int, row: TableRow, stem: str, options: ReadOptions, ids: DerivedIds
-) -> ReadItem:
+    line: int, row: TableRow, stem: str, options: records.ReadOptions, ids: records.DerivedIds
+) -> records.ReadItem:
     kind = pick(row, "is_from_me", "direction", "type").casefold()
     if kind == "notification":
-        return Skipped(line, "notices")
+        return records.Skipped(line, "notices")
     text = pick(row, "text", "content", "body")
     attachment = pick(row, "attachment")
     time = pick(row, "message date", "timestamp", "date")
     try:
         ts = parse_written_time(time, options.date_order, options.zone)
+        written = parse_written_time(time, options.date_order, UTC)  # the same in all zones
     except InvalidArgument as error:
-        return Fault(line, error.message)
+        return records.Fault(line, error.message)
     if not text and not attachment:
-        return Skipped(line, "no text")
+        return records.Skipped(line, "no text")
     is_me = kind in _SENT
     other = pick(row, "sender name", "name", "sender id", "number", "phone_number", "handle", "id")
     chat = pick(row, "chat session", "group_chat_name", "cache_roomname", "chat")
     chat = chat or pick(row, "name", "number", "phone_number", "handle") or stem
     speaker = pick(row, "sender name") if is_me else other or chat
-    content = text or f"[file] {attachment}"
-    return message_record(
-        line,
-        message_id=ids.make(chat, ts.isoformat(), "me" if is_me else speaker, content),
-        session_id=stable_id("imessage", chat),
-        role=Role.USER if is_me else Role.OTHER,
-        speaker=speaker,
-        names=tuple(filter(None, [pick(row, "sender id", "number", "phone_number")])),
-        text=content,
-        ts=ts,
-        content_type="text" if text else "file",
-        conversation=chat,
-    )
+    content = (text, "text") if text else (f"[file] {attachment}", "file")
+    key = ids.make(chat, written.isoformat(), "me" if is_me else speaker, content[0])
+    names = (speaker, *filter(None, [pick(row, "sender id", "number", "phone_number")]))
+    role = Role.USER if is_me else Role.OTHER
+    conversation = records.PeopleChat("imessage", chat, chat)
+    return conversation.message(line, key, names, content, ts, role=role, is_local=True)
 
 
-IMESSAGE = FileFormat("imessage", _is_imessage, _read_imessage, between_people=True)
+IMESSAGE = records.FileFormat("imessage", _is_imessage, _read_imessage, between_people=True)

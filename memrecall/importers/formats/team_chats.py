@@ -13,27 +13,15 @@ from html import unescape
 from pathlib import PurePosixPath
 from typing import Any
 
-from memrecall.errors import InvalidArgument
-from memrecall.importers.json_stream import JsonStream, has_members, read_values
-from memrecall.importers.records import (
-    Fault,
-    FileFormat,
-    ReadItem,
-    ReadOptions,
-    Skipped,
-    file_text,
-    from_iso,
-    from_unix,
-    message_record,
-    stable_id,
-)
+from memrecall.importers import records
+from memrecall.importers.json_stream import JsonStream, has_members, read_objects, read_values
 from memrecall.importers.source import Source, SourceFile
 from memrecall.types import Role
 
 _DISCORD_KINDS = ("Default", "Reply")
 
 
-def _read_discord(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+def _read_discord(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
     guild: dict[str, Any] = {}
     channel: dict[str, Any] = {}
     with file.text() as stream:
@@ -47,10 +35,9 @@ def _read_discord(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
                 title = " / ".join(
                     str(part["name"]) for part in (guild, channel) if part.get("name")
                 )
+                chat = records.PeopleChat("discord", str(channel.get("id")), title)
                 for number in reader.elements():
-                    yield _read_discord_message(
-                        number, reader.value(), str(channel.get("id")), title
-                    )
+                    yield _read_discord_message(number, reader.value(), chat)
             else:
                 reader.skip()
 
@@ -59,43 +46,32 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_discord_message(number: int, message: Any, channel: str, title: str) -> ReadItem:
+def _read_discord_message(number: int, message: Any, chat: records.PeopleChat) -> records.ReadItem:
     if not isinstance(message, dict):
-        return Fault(number, "a message that is no object")
+        return records.Fault(number, "a message that is no object")
     if message.get("type", "Default") not in _DISCORD_KINDS:
-        return Skipped(number, "joins, pins and other notices")
-    ts = from_iso(message.get("timestamp"))
+        return records.Skipped(number, "notices")
+    ts = records.from_iso(message.get("timestamp"))
     if ts is None:
-        return Fault(number, f"timestamp {message.get('timestamp')!r} is not a time")
-    text, content_type = _discord_text(message)
-    if not text:
-        return Skipped(number, "media without text")
+        return records.Fault(number, f"timestamp {message.get('timestamp')!r} is not a time")
     author = _object(message.get("author"))
     names = [str(author[key]) for key in ("nickname", "name", "id") if author.get(key)]
     reference = _object(message.get("reference")).get("messageId")
-    return message_record(
-        number,
-        message_id=stable_id("discord", str(message.get("id"))),
-        session_id=stable_id("discord", channel),
-        role=Role.OTHER,
-        speaker=names[0] if names else None,
-        names=tuple(names[1:]),
-        text=text,
-        ts=ts,
-        content_type=content_type,
-        conversation=title,
-        reply_to=stable_id("discord", str(reference)) if reference else None,
-    )
+    reply = records.stable_id("discord", str(reference)) if reference else None
+    key = records.stable_id("discord", str(message.get("id")))
+    return chat.message(number, key, names, _discord_text(message), ts, reply_to=reply)
 
 
 def _discord_text(message: dict[str, Any]) -> tuple[str, str]:
     text = str(message.get("content") or "").strip()
     if text:
         return text, "text"
-    return file_text(_object(file).get("fileName") for file in message.get("attachments") or ())
+    return records.file_text(
+        _object(file).get("fileName") for file in message.get("attachments") or ()
+    )
 
 
-DISCORD = FileFormat(
+DISCORD = records.FileFormat(
     "discord",
     lambda file: has_members(file.sample, "guild", "channel", "messages"),
     _read_discord,
@@ -113,7 +89,7 @@ def _is_slack(file: SourceFile) -> bool:
     return bool(_SLACK_DAY.search(file.name)) and has_members(file.sample, "type", "ts")
 
 
-def _read_slack(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+def _read_slack(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
     source = file.source
     # The lists are beside the folders of the channels, and read once for all days.
     people = source.shared.get("slack people") or _read_people(source, file.folder.parent)
@@ -122,15 +98,9 @@ def _read_slack(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     folder = match[1] if match else None
     title = folder or ("slack" if source.is_single else source.name)
     # A channel keeps its id when it is renamed.
-    channel = _Channel(people.channels.get(title, title), title)
+    channel = records.PeopleChat("slack", people.channels.get(title, title), title)
     for number, message in read_values(file):
         yield _read_slack_message(number, message, channel, people.names)
-
-
-@dataclass(frozen=True, slots=True)
-class _Channel:
-    id: str
-    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +113,13 @@ class People:
 
 def _read_people(source: Source, folder: PurePosixPath) -> People:
     users, more_users, channels, groups = (
-        _read_list(source.get(str(folder / name)))
+        read_objects(source.get(str(folder / name)))
         for name in ("users.json", "org_users.json", "channels.json", "groups.json")
     )
     return People(
         {user["id"]: _names_of(user) for user in users + more_users if "id" in user},
         {item["name"]: item["id"] for item in channels + groups if "id" in item and "name" in item},
     )
-
-
-def _read_list(file: SourceFile | None) -> list[dict[str, Any]]:
-    """Return the objects of a list; none if there is no such file."""
-    if file is None:
-        return []
-    try:
-        return [item for _, item in read_values(file) if isinstance(item, dict)]
-    except InvalidArgument:
-        return []  # of another application
 
 
 def _names_of(user: dict[str, Any]) -> tuple[str, ...]:
@@ -175,34 +135,23 @@ def _names_of(user: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _read_slack_message(
-    number: int, message: Any, channel: _Channel, people: dict[str, tuple[str, ...]]
-) -> ReadItem:
+    number: int, message: Any, channel: records.PeopleChat, people: dict[str, tuple[str, ...]]
+) -> records.ReadItem:
     if not isinstance(message, dict):
-        return Fault(number, "a message that is no object")
+        return records.Fault(number, "a message that is no object")
     if message.get("type") != "message" or message.get("subtype") not in _SPOKEN:
-        return Skipped(number, "joins, topics and other notices")
-    ts = from_unix(message.get("ts"))
+        return records.Skipped(number, "notices")
+    ts = records.from_unix(message.get("ts"))
     if ts is None:
-        return Fault(number, f"ts {message.get('ts')!r} is not a time")
-    text, content_type = _slack_text(message, people)
-    if not text:
-        return Skipped(number, "media without text")
-    names = _author(message, people)
-    thread = message.get("thread_ts")
-    is_reply = bool(thread) and thread != message["ts"]
-    return message_record(
-        number,
-        message_id=stable_id("slack", channel.id, str(message["ts"])),
-        session_id=stable_id("slack", channel.id),
-        role=Role.OTHER,
-        speaker=names[0] if names else None,
-        names=names[1:],
-        text=text,
-        ts=ts,
-        content_type=content_type,
-        conversation=channel.title,
-        reply_to=stable_id("slack", channel.id, str(thread)) if is_reply else None,
+        return records.Fault(number, f"ts {message.get('ts')!r} is not a time")
+    thread, key = (
+        message.get("thread_ts"),
+        records.stable_id("slack", channel.key, str(message["ts"])),
     )
+    is_reply = bool(thread) and thread != message["ts"]
+    reply = records.stable_id("slack", channel.key, str(thread)) if is_reply else None
+    content = _slack_text(message, people)
+    return channel.message(number, key, _author(message, people), content, ts, reply_to=reply)
 
 
 def _author(message: dict[str, Any], people: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -217,7 +166,7 @@ def _slack_text(message: dict[str, Any], people: dict[str, tuple[str, ...]]) -> 
     if text.strip():
         return unescape(text).strip(), "text"
     files = map(_object, message.get("files") or ())
-    return file_text(file.get("title") or file.get("name") for file in files)
+    return records.file_text(file.get("title") or file.get("name") for file in files)
 
 
 def _resolve(people: dict[str, tuple[str, ...]], match: re.Match[str]) -> str:
@@ -232,7 +181,7 @@ def _resolve(people: dict[str, tuple[str, ...]], match: re.Match[str]) -> str:
     return f"{label} ({target})" if label and label not in target else target
 
 
-SLACK = FileFormat("slack", _is_slack, _read_slack, between_people=True)
+SLACK = records.FileFormat("slack", _is_slack, _read_slack, between_people=True)
 
 
 _TELEGRAM_CHAT = re.compile(
@@ -258,7 +207,7 @@ def _is_telegram(file: SourceFile) -> bool:
     )
 
 
-def _read_telegram(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+def _read_telegram(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
     with file.text() as stream:
         yield from _TelegramChats(JsonStream(stream), options).read()
 
@@ -266,12 +215,12 @@ def _read_telegram(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]
 class _TelegramChats:
     """The chats of one file; the account's owner is known once their profile was read."""
 
-    def __init__(self, reader: JsonStream, options: ReadOptions) -> None:
+    def __init__(self, reader: JsonStream, options: records.ReadOptions) -> None:
         self._reader = reader
         self._options = options
         self._owner = ""
 
-    def read(self) -> Iterator[ReadItem]:
+    def read(self) -> Iterator[records.ReadItem]:
         """Yield the messages of a chat, or of all chats of an account."""
         chat: dict[str, Any] = {}
         for name in self._reader.members():
@@ -288,7 +237,7 @@ class _TelegramChats:
             else:
                 self._reader.skip()
 
-    def _read_list(self) -> Iterator[ReadItem]:
+    def _read_list(self) -> Iterator[records.ReadItem]:
         for name in self._reader.members():
             if name == "list":
                 for _ in self._reader.elements():
@@ -296,46 +245,39 @@ class _TelegramChats:
             else:
                 self._reader.skip()
 
-    def _read_messages(self, chat: dict[str, Any]) -> Iterator[ReadItem]:
-        chat_id = str(chat.get("id") or chat.get("name") or "")
+    def _read_messages(self, chat: dict[str, Any]) -> Iterator[records.ReadItem]:
+        title = str(chat.get("name") or "")
+        conversation = records.PeopleChat("telegram", str(chat.get("id") or title), title)
         for number in self._reader.elements():
             message = self._reader.value()
             if not isinstance(message, dict):
-                yield Fault(number, "a message that is no object")
+                yield records.Fault(number, "a message that is no object")
             elif message.get("type") != "message":
-                yield Skipped(number, "service messages")
+                yield records.Skipped(number, "notices")
             else:
-                yield self._read_message(number, message, chat_id, chat.get("name"))
+                yield self._read_message(number, message, conversation)
 
     def _read_message(
-        self, number: int, message: dict[str, Any], chat_id: str, title: Any
-    ) -> ReadItem:
+        self, number: int, message: dict[str, Any], chat: records.PeopleChat
+    ) -> records.ReadItem:
         author = str(message.get("from_id") or "")
-        speaker = str(message.get("from") or author or title or "")
-        ts = from_unix(message.get("date_unixtime"))
-        ts = ts or from_iso(message.get("date"), self._options.zone)
+        speaker = str(message.get("from") or author or chat.title)
+        ts = records.from_unix(message.get("date_unixtime"))
+        ts = ts or records.from_iso(message.get("date"), self._options.zone)
         if ts is None:
-            return Fault(number, f"date {message.get('date')!r} is not a time")
+            return records.Fault(number, f"date {message.get('date')!r} is not a time")
         text, media = _telegram_text(message.get("text")), _telegram_media(message)
         if not text.strip() and media and media[1]:
             text = f"[{media[0]}] {media[1]}"
-        if not text.strip() and media:
-            return Skipped(number, "media without text")
-        reply = message.get("reply_to_message_id")
-        return message_record(
-            number,
-            message_id=stable_id("telegram", chat_id, str(message.get("id"))),
-            session_id=stable_id("telegram", chat_id),
-            role=Role.USER if author and author == self._owner else Role.OTHER,
-            speaker=speaker,
-            names=(author,),
-            text=text,
-            ts=ts,
-            content_type=media[0] if media else "text",
-            conversation=title,
-            reply_to=stable_id("telegram", chat_id, str(reply)) if reply else None,
-            forwarded_from=message.get("forwarded_from"),
-        )
+        to = message.get("reply_to_message_id")
+        fields = {
+            "role": Role.USER if author and author == self._owner else Role.OTHER,
+            "reply_to": records.stable_id("telegram", chat.key, str(to)) if to else None,
+            "forwarded_from": message.get("forwarded_from"),
+        }
+        key = records.stable_id("telegram", chat.key, str(message.get("id")))
+        content = (text, media[0] if media else "text")
+        return chat.message(number, key, (speaker, author), content, ts, is_local=True, **fields)
 
 
 def _telegram_text(text: Any) -> str:
@@ -361,4 +303,4 @@ def _telegram_media(message: dict[str, Any]) -> tuple[str, str] | None:
     return kind or "file", str(about or "")
 
 
-TELEGRAM = FileFormat("telegram", _is_telegram, _read_telegram, between_people=True)
+TELEGRAM = records.FileFormat("telegram", _is_telegram, _read_telegram, between_people=True)

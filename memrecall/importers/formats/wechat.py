@@ -11,19 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from memrecall.errors import InvalidArgument
+from memrecall.importers import records
+from memrecall.importers.formats.plain_text import NOTICE, HeadedText, split_messages
 from memrecall.importers.formats.tables import TableRow, pick, read_header, read_rows
-from memrecall.importers.json_stream import has_members, read_values
-from memrecall.importers.records import (
-    DerivedIds,
-    Fault,
-    FileFormat,
-    Lines,
-    ReadItem,
-    ReadOptions,
-    Skipped,
-    message_record,
-    stable_id,
-)
+from memrecall.importers.json_stream import has_members, read_objects, read_values
 from memrecall.importers.source import SourceFile
 from memrecall.importers.times import parse_written_time
 from memrecall.types import Role
@@ -32,8 +23,8 @@ _HEAD = re.compile(r"(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) (.{1,120})$")
 _PART = re.compile(r"_\d+_\d+$")  # PyWxDump's files have a part of a chat each
 _ME = "我"
 _TEXT_TYPES = ("", "1", "文本", "引用回复", "带有引用的文本消息")
-_SYSTEM_TYPES = ("10000", "系统通知", "系统消息", "拍一拍")
-_PLACEHOLDERS = ("[图片]", "[语音]", "[视频]", "[表情包]", "[文件]", "[音乐分享]")
+_SYSTEM_TYPES = ("10000", "10002", "系统通知", "系统消息", "撤回消息", "拍一拍")
+_PLACEHOLDERS = ("<msg", "<?xml", "[图片]", "[语音]", "[视频]", "[表情包]", "[文件]", "[音乐分享]")
 
 
 def _matches(file: SourceFile) -> bool:
@@ -51,56 +42,46 @@ def _is_text(sample: str) -> bool:
     return len(lines) == 2 and bool(_HEAD.match(lines[0])) and bool(lines[1].strip())
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
-    chat = _Chat(_PART.sub("", file.stem), options, DerivedIds("wechat", _PART.sub("", file.stem)))
-    if has_members(file.sample, "is_sender"):
-        yield from _read_json(file, chat)
-    elif read_header(file) and not _is_text(file.sample):
-        yield from _read_table(file, chat)
-    else:
-        yield from _read_text(file, chat)
+def _read(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
+    title = _PART.sub("", file.stem)
+    chat = _Chat(title, options, records.DerivedIds("wechat", title))
+    is_table = has_members(file.sample, "is_sender") or read_header(file)
+    yield from (_read_rows if is_table and not _is_text(file.sample) else _read_text)(file, chat)
 
 
 @dataclass(frozen=True)
 class _Chat:
     title: str
-    options: ReadOptions
-    ids: DerivedIds
+    options: records.ReadOptions
+    ids: records.DerivedIds
 
     def record(
         self, line: int, *, time: str, speaker: str, text: str, is_me: bool, kind: str, key: str
-    ) -> ReadItem:
+    ) -> records.ReadItem:
         """Return one message; what is neither text nor named media is skipped."""
-        if kind in _SYSTEM_TYPES:
-            return Skipped(line, "system messages")
-        if kind not in _TEXT_TYPES or text.lstrip().startswith(("<msg", "<?xml")):
-            return Skipped(line, "media without text")
-        if text.strip() in _PLACEHOLDERS:
-            return Skipped(line, "media without text")
+        if kind in _SYSTEM_TYPES or NOTICE.match(text.strip()):
+            return records.Skipped(line, "notices")
+        if kind not in _TEXT_TYPES or text.lstrip().startswith(_PLACEHOLDERS):
+            return records.Skipped(line, "media without text")
         try:
             ts = parse_written_time(time, "ymd", self.options.zone)
         except InvalidArgument as error:
-            return Fault(line, error.message)
-        return message_record(
-            line,
-            message_id=stable_id("wechat", key) if key else self.ids.make(time, speaker, text),
-            session_id=stable_id("wechat", self.title),
-            role=Role.USER if is_me else Role.OTHER,
-            speaker=None if is_me and speaker == _ME else speaker,
-            names=(_ME,) if is_me else (),
-            text=text,
-            ts=ts,
-            conversation=self.title,
-        )
+            return records.Fault(line, error.message)
+        names = ((speaker, _ME) if speaker != _ME else ("", _ME)) if is_me else (speaker,)
+        message_id = records.stable_id("wechat", key) if key else self.ids.make(time, speaker, text)
+        role = Role.USER if is_me else Role.OTHER
+        chat = records.PeopleChat("wechat", self.title, self.title)
+        return chat.message(line, message_id, names, (text, "text"), ts, role=role, is_local=True)
 
 
-def _read_table(file: SourceFile, chat: _Chat) -> Iterator[ReadItem]:
+def _read_rows(file: SourceFile, chat: _Chat) -> Iterator[records.ReadItem]:
     people = _read_people(file)
-    for line, row in read_rows(file):
-        yield row if isinstance(row, Fault) else _read_row(line, row, chat, people)
+    rows = _json_rows(file) if has_members(file.sample, "is_sender") else read_rows(file)
+    for line, row in rows:
+        yield row if isinstance(row, records.Fault) else _read_row(line, row, chat, people)
 
 
-def _read_row(line: int, row: TableRow, chat: _Chat, people: dict[str, str]) -> ReadItem:
+def _read_row(line: int, row: TableRow, chat: _Chat, people: dict[str, str]) -> records.ReadItem:
     is_me = pick(row, "issender", "is_sender") in ("1", "True", "true")
     sender = pick(row, "remark", "nickname", "sender", "talker")
     return chat.record(
@@ -114,14 +95,12 @@ def _read_row(line: int, row: TableRow, chat: _Chat, people: dict[str, str]) -> 
     )
 
 
-def _read_json(file: SourceFile, chat: _Chat) -> Iterator[ReadItem]:
-    people = _read_people(file)
+def _json_rows(file: SourceFile) -> Iterator[tuple[int, TableRow | records.Fault]]:
     for number, value in read_values(file):
-        if not isinstance(value, dict):
-            yield Fault(number, "a message that is no object")
-            continue
-        row = {str(name).casefold(): _cell(cell) for name, cell in value.items()}
-        yield _read_row(number, row, chat, people)
+        if isinstance(value, dict):
+            yield number, {str(name).casefold(): _cell(cell) for name, cell in value.items()}
+        else:
+            yield number, records.Fault(number, "a message that is no object")
 
 
 def _cell(value: Any) -> str:
@@ -130,13 +109,7 @@ def _cell(value: Any) -> str:
 
 def _read_people(file: SourceFile) -> dict[str, str]:
     """Return the names of PyWxDump's accounts: the remark, else the nickname."""
-    listing = file.source.get(str(file.folder / "users.json"))
-    if listing is None:
-        return {}
-    try:
-        people = [item for _, item in read_values(listing) if isinstance(item, dict)]
-    except InvalidArgument:
-        return {}
+    people = read_objects(file.source.get(str(file.folder / "users.json")))
     return {
         wxid: str(user.get("remark") or user.get("nickname") or wxid)
         for users in people
@@ -145,34 +118,27 @@ def _read_people(file: SourceFile) -> dict[str, str]:
     }
 
 
-def _read_text(file: SourceFile, chat: _Chat) -> Iterator[ReadItem]:
-    head: tuple[int, re.Match[str]] | None = None
-    body = Lines()
-    for number, line in file.lines():
-        match = _HEAD.match(line) if line is not None and body.ends_blank else None
-        if match is None:
-            body.append(line or "")
+def _read_text(file: SourceFile, chat: _Chat) -> Iterator[records.ReadItem]:
+    """Yield the message below each head; a head without a message is a notice."""
+    for item in split_messages(file, _match_head):
+        if isinstance(item, records.Fault):
+            yield item
             continue
-        yield from _finish(head, body, chat)
-        head, body = (number, match), Lines()
-    yield from _finish(head, body, chat)
+        text, speaker = item.body.join().strip(), item.head[2].strip()
+        yield chat.record(
+            item.line,
+            time=item.head[1],
+            speaker=speaker,
+            text=text,
+            is_me=speaker == _ME,
+            kind="" if text else _SYSTEM_TYPES[0],
+            key="",
+        )
 
 
-def _finish(head: tuple[int, re.Match[str]] | None, body: Lines, chat: _Chat) -> Iterator[ReadItem]:
-    """Yield the message below a head; a head without a message is a system message."""
-    if head is None:
-        return
-    line, match = head
-    text = body.join().strip()
-    yield chat.record(
-        line,
-        time=match[1],
-        speaker=match[2].strip(),
-        text=text,
-        is_me=match[2].strip() == _ME,
-        kind="" if text else "10000",
-        key="",
-    )
+def _match_head(line: str, is_below_blank: bool) -> HeadedText | None:
+    match = _HEAD.match(line) if is_below_blank else None
+    return HeadedText(match, records.Lines()) if match else None
 
 
-FORMAT = FileFormat("wechat", _matches, _read, between_people=True)
+FORMAT = records.FileFormat("wechat", _matches, _read, between_people=True)

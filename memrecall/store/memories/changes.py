@@ -245,6 +245,11 @@ class MemoryChanges:
         entry = AuditEntry("delete_message", actor, message_id)
         return await self._erase(entry, lambda remover: remover.erase_message(message_id))
 
+    async def take_back(self, message_ids: Sequence[str], *, actor: str = SYSTEM) -> Removal:
+        """Erase messages and what was derived from them alone; they can be stored again."""
+        entry = AuditEntry("take_back", actor, _only(message_ids))
+        return await self._erase(entry, lambda remover: remover.take_back(message_ids))
+
     async def erase_project(self, project: str, *, actor: str = SYSTEM) -> Removal:
         """Erase the messages and memories of a project, and what quotes them."""
         entry = AuditEntry("erase_project", actor, project[:ID_LENGTH])

@@ -4,18 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    delete,
-    func,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import NotFound
@@ -32,6 +21,7 @@ from memrecall.store.database.statements import (
 )
 from memrecall.store.database.tables import PASSAGE, memories, messages, tombstones, traces, vectors
 from memrecall.store.memories.history import PendingChange, StoredRow, filter_visible, write_changes
+from memrecall.store.messages.records import find_erased, release_ids
 from memrecall.store.sessions import (
     erase_empty_sessions,
     erase_items,
@@ -149,7 +139,7 @@ class MessageRemover:
 
     async def _drop_sources(self, message_ids: frozenset[str]) -> None:
         """Remove messages from the sources of memories."""
-        of_key = and_(memories.c.user_id == self._user_id, memories.c.memory_key == bindparam("k"))
+        of_key = (memories.c.user_id == self._user_id, memories.c.memory_key == bindparam("k"))
         for batch in split(sorted(message_ids), STRINGS_PER_CONDITION):
             statement = self._select(memories, memories.c.memory_key, memories.c.source_message_ids)
             is_source = mentions(memories.c.source_message_ids, batch)
@@ -159,7 +149,7 @@ class MessageRemover:
                 for key, sources in rows
             ]
             if values:
-                await self._connection.execute(update(memories).where(of_key), values)
+                await self._connection.execute(update(memories).where(*of_key), values)
 
     async def _find(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
         columns = ("message_id", "agent_id", "session_id", "sequence_no", "content", "deleted_at")
@@ -264,24 +254,37 @@ class MemoryRemover:
 
         Nothing happens if it was erased before; NotFound if the scope never had it.
         """
-        user_id = self._scope.user_id
-        if not await self._sources_of([{"source_message_ids": [message_id]}], own=True):
-            key = (tombstones.c.user_id == user_id, tombstones.c.kind == "message")
-            buried = select(tombstones.c.key).where(*key, tombstones.c.key == message_id)
-            if await self._connection.scalar(buried):
-                return Removal()
+        removal = await self.erase_messages([message_id])
+        key = [(self._scope.user_id, message_id)]
+        if not removal.messages and not await find_erased(self._connection, key):
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
-        of_user = select(memories).where(memories.c.user_id == user_id)
-        citing = of_user.where(mentions(memories.c.source_message_ids, [message_id]))
-        rows = [dict(row) for row in (await self._connection.execute(citing)).mappings()]
-        derived = [
-            row
-            for row in rows
-            if row["source_message_ids"] == [message_id]
-            and row["provenance"]["actor"] in DERIVED_BY
-        ]
-        derived += await self._digests(rows, derived)
-        return await self._erase(derived, [message_id], [message_id])
+        return removal
+
+    async def erase_messages(self, message_ids: Sequence[str]) -> Removal:
+        """Erase the messages that exist, and the memories that were derived from them alone."""
+        ids = await self._sources_of([{"source_message_ids": message_ids}], own=True)
+        of_user = select(memories).where(memories.c.user_id == self._scope.user_id)
+        citing: dict[str, dict[str, Any]] = {}
+        for batch in split(ids, STRINGS_PER_CONDITION):
+            statement = of_user.where(mentions(memories.c.source_message_ids, batch))
+            found = (await self._connection.execute(statement)).mappings()
+            citing |= {row["memory_key"]: dict(row) for row in found}
+        erased = frozenset(ids)
+        derived = [row for row in citing.values() if row["provenance"]["actor"] in DERIVED_BY]
+        derived = [row for row in derived if erased.issuperset(row["source_message_ids"])]
+        derived += await self._digests(list(citing.values()), derived)
+        return await self._erase(derived, ids, ids)
+
+    async def take_back(self, message_ids: Sequence[str]) -> Removal:
+        """Erase messages as if they had never been stored: they can be stored again."""
+        user_id, key = self._scope.user_id, [messages.c.message_id]
+        in_sessions = select(messages.c.session_id).where(messages.c.user_id == user_id).distinct()
+        found = await select_by_keys(self._connection, in_sessions, key, message_ids)
+        removal = await self.erase_messages(message_ids)
+        await release_ids(self._connection, user_id, removal.messages)
+        sessions = {row["session_id"] for row in found}
+        await erase_empty_sessions(self._connection, user_id, sessions)
+        return removal
 
     def _require_own(self, rows: Sequence[StoredRow]) -> None:
         for row in rows:

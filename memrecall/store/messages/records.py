@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import chain, islice
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import CallerError, Conflict, MemrecallError, StorageBusy
@@ -14,8 +14,8 @@ from memrecall.scope import Scope
 from memrecall.store.database.connections import execute_prepared
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
-from memrecall.store.database.statements import new_id, select_by_keys
-from memrecall.store.database.tables import memories, messages, tombstones
+from memrecall.store.database.statements import new_epoch, new_id, select_by_keys, split
+from memrecall.store.database.tables import memories, messages, tombstones, users
 from memrecall.store.privacy import protect_new
 from memrecall.store.texts import make_search_text
 from memrecall.text.privacy import kinds_in
@@ -197,7 +197,7 @@ async def insert_messages(
     looked_up = batch.keys_to_look_up()
     stored_rows = await _find_stored(connection, looked_up) if looked_up else {}
     batch.recovered_keys = batch.made_keys & stored_rows.keys()
-    erased = await _find_erased(connection, [key for key in looked_up if key not in stored_rows])
+    erased = await find_erased(connection, [key for key in looked_up if key not in stored_rows])
     new_rows: dict[_Key, dict[str, Any]] = {}
     statuses: list[WriteStatus] = []
     errors: dict[int, CallerError] = {}
@@ -245,11 +245,23 @@ async def _find_stored(
     return {(row["user_id"], row["message_id"]): dict(row) for row in rows}
 
 
-async def _find_erased(connection: AsyncConnection, keys: Sequence[_Key]) -> set[_Key]:
+async def find_erased(connection: AsyncConnection, keys: Sequence[_Key]) -> set[_Key]:
     """Return the ids of messages that were erased: sent or imported again, they stay so."""
     columns = (tombstones.c.user_id, tombstones.c.key)
     rows = await select_by_keys(connection, _ERASED, columns, keys)
     return {(row["user_id"], row["key"]) for row in rows}
+
+
+async def release_ids(
+    connection: AsyncConnection, user_id: str, message_ids: Sequence[str]
+) -> None:
+    """Let messages that were just erased be stored again."""
+    of_user = (tombstones.c.user_id == user_id, tombstones.c.kind == "message")
+    for batch in split(message_ids):
+        await connection.execute(delete(tombstones).where(*of_user, tombstones.c.key.in_(batch)))
+    # Without tombstones, only a new epoch makes readers drop the messages.
+    epoch = update(users).where(users.c.user_id == user_id).values(epoch=new_epoch())
+    await connection.execute(epoch)
 
 
 def _require_equal(entry: ScopedMessage, stored: Mapping[str, Any], *, in_batch: bool) -> None:

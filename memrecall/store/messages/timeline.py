@@ -17,6 +17,7 @@ from sqlalchemy import (
     asc,
     bindparam,
     desc,
+    func,
     select,
     union_all,
 )
@@ -127,12 +128,26 @@ class Timeline:
             items += map(to_message, rows)
         return items
 
-    async def keys(self, condition: Filter) -> list[str]:
-        """Return the ids of all messages that pass a filter."""
+    async def keys(self, condition: Filter, *, hidden: bool = False) -> list[str]:
+        """Return the ids of all messages that pass a filter, optionally of hidden ones too."""
         statement = filter_scope(select(messages.c.message_id), messages, self._scope)
-        passes = to_condition(condition, self._database.dialect, messages)
-        rows = await self._database.fetch(statement.where(messages.c.deleted_at.is_(None), passes))
-        return [row.message_id for row in rows]
+        statement = statement.where(to_condition(condition, self._database.dialect, messages))
+        if not hidden:
+            statement = statement.where(messages.c.deleted_at.is_(None))
+        return [row.message_id for row in await self._database.fetch(statement)]
+
+    async def count_metadata(self, key: str) -> list[tuple[str, datetime, int]]:
+        """Return each text under a key of the metadata, since when it is stored, and how often.
+
+        The latest comes first. Hidden messages are counted too.
+        """
+        value = messages.c.metadata[key].as_string().label("value")
+        rows = filter_scope(select(value, messages.c.create_time), messages, self._scope)
+        table = rows.where(value.is_not(None)).subquery().c
+        first = func.min(table.create_time)
+        columns = (first.label("time"), func.count().label("number"))
+        counted = select(table.value, *columns).group_by(table.value).order_by(first.desc())
+        return [(row.value, row.time, row.number) for row in await self._database.fetch(counted)]
 
     async def page(
         self,
