@@ -28,10 +28,21 @@ async def gather_evidence(
     keys = handoff.relevant_memory_keys
     if has_store and keys:
         try:
-            return await _read_evidence(state, keys)
+            return await _name_authors(state, await _read_evidence(state, keys))
         except MemrecallError as error:
             state.degraded[f"evidence without its surroundings: {error.message}"] = None
     return [await _from_hit(state, state.hits[key]) for key in keys if key in state.hits]
+
+
+async def _name_authors(state: RecallState, items: list[RecalledMemory]) -> list[RecalledMemory]:
+    """Return the evidence of a recall in a space with the names of its authors."""
+    if state.scope.space is None:  # else the searches over spaces have named them
+        return items
+    names = await state.library.store.spaces.names(state.scope.user_id)
+    return [
+        item.model_copy(update={"author": names.get(item.author or "", item.author)})
+        for item in items
+    ]
 
 
 async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMemory]:

@@ -189,10 +189,10 @@ class Chat:
             yield TextDelta(stored.text)
             final = stored
         if request is not None:
-            await self._remember(request)
+            await self._remember(request, self._scope)
         yield final
 
-    async def _remember(self, message: NewMessage) -> None:
+    async def _remember(self, message: NewMessage, scope: Scope) -> None:
         """Store the facts of a stored message, if the options say so; log what fails."""
         if not self._options.extract or only_asks(message.content):
             return
@@ -205,7 +205,6 @@ class Chat:
             if self._uses_rules
             else ModelExtractor(self._client, embedder=self._library.embedder)
         )
-        scope = self._scope
         memory = AsyncMemory(
             library=self._library,
             user_id=scope.member if scope.space else scope.user_id,

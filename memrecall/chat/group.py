@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Unpack
@@ -36,7 +36,7 @@ from memrecall.chat.mentions import Member, Members, find_mentions, remove_menti
 from memrecall.chat.phrases import chat_language, tell
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, NotFound
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, MessageContent
 from memrecall.model import protocol
@@ -63,9 +63,10 @@ class NothingToAnswer(InvalidArgument):
 class GroupChat(Chat):
     """A group's conversation, stored once under the group's id, which is the scope's user.
 
-    With a `space` it is stored under the space, where members of the space find it; the scope's
-    user, who must be a contributor of the space, is the author. Members of the chat post messages;
-    in a turn one member answers what the others said since it last spoke.
+    With a `space` it is stored under the space, where members of the space find it. Who posts is
+    the author if they are a member of the space, by the same id; else it is the scope's user, who
+    must be a contributor. Members of the chat post messages; in a turn one member answers what the
+    others said since it last spoke.
     """
 
     def __init__(
@@ -87,6 +88,15 @@ class GroupChat(Chat):
         if self._space is not None:
             self._scope = await self._library.store.spaces.enter(self._outside, self._space)
 
+    async def _enter_as(self, member: Member) -> Scope:
+        """Return the scope that a member's message is stored in: in a space their own, if any."""
+        await self._enter()
+        if self._space is not None and not member.ai:
+            own = replace(self._outside, user_id=member.member_id, member=None)
+            with suppress(NotFound):
+                return await self._library.store.spaces.enter(own, self._space)
+        return self._scope
+
     async def post(
         self,
         member_id: str,
@@ -97,8 +107,8 @@ class GroupChat(Chat):
         ts: datetime | None = None,
     ) -> Posted:
         """Store a member's message; without `mentions` they are found in the text."""
-        await self._enter()
         member = self.members.get(member_id)
+        scope = await self._enter_as(member)
         fields = read_content(text)
         mentioned = self._mentioned(member, fields["content"], mentions)
         own = {MEMBER_ID: member_id, MENTIONS: list(mentioned)}
@@ -109,9 +119,9 @@ class GroupChat(Chat):
             ts=ts,
             speaker=member.name,
         )
-        result = await self._library.add_messages(self._scope, [message])
+        result = await self._library.add_messages(scope, [message])
         if result.stored and not member.ai:
-            await self._remember(message.model_copy(update={"message_id": result.ids[0]}))
+            await self._remember(message.model_copy(update={"message_id": result.ids[0]}), scope)
         return Posted(result.ids[0], mentioned, result.statuses[0])
 
     def stream(

@@ -104,9 +104,15 @@ class SpaceSearch(ABC):
         pages: list[ScoredPage] = []
         with suppress(NotFound):  # a member may have no data of their own
             pages.append(await search(scope.own))
-        for inside, _ in await enter_all(self.store, scope):
+        for inside, version in await enter_all(self.store, scope):
             page, space_id = await search(inside), str(inside.space)
-            hits = (replace(hit, message=qualify_row(hit.message, space_id)) for hit in page.items)
+            names = await self.store.spaces.names(inside.user_id, version)
+            rows = (qualify_row(hit.message, space_id) for hit in page.items)
+            named = (
+                row.model_copy(update={"author": names.get(row.author or "", row.author)})
+                for row in rows
+            )
+            hits = map(lambda hit, row: replace(hit, message=row), page.items, named)
             pages.append(replace(page, items=tuple(hits)))
         found = sorted(chain(*(page.items for page in pages)), key=lambda hit: -hit.score)
         unembedded = sum(page.unembedded for page in pages)

@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +13,7 @@ from memrecall.errors import Forbidden, InvalidArgument, NotFound
 from memrecall.library.library import Library
 from memrecall.memory.base import APPLICATION, MemoryBase
 from memrecall.memory.records import name_authors
-from memrecall.scope import Scope, SpaceRole, qualify_key, space_owner
+from memrecall.scope import KEY_MEMBER, Scope, SpaceRole, qualify_key, space_owner
 from memrecall.store import MemoryQuery, Store, read_filter
 from memrecall.store.memories.insertion import promote_memory
 from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage, Role, format_time
@@ -23,6 +24,7 @@ Result = TypeVar("Result")
 
 _AUDIT_PAGE = 100
 _PROMOTED = "promoted"  # the session of messages that came with promoted memories
+_THE_USER = re.compile(r"^(?:The )?[Uu]ser(?=\b)|^用户")  # how extracted memories begin
 _COPIED = {
     *("content", "summary", "memory_type", "layer", "keywords", "sensitive", "valid_from"),
     *("valid_to", "subject", "speaker", "field", "expires_at"),
@@ -106,6 +108,8 @@ def _copy_memory(scope: Scope, record: MemoryRecord, name: str | None) -> NewMem
     fields = record.model_dump(include=_COPIED)
     if record.subject in (None, USER):
         fields |= {"subject": name if record.subject else None, "speaker": record.speaker or name}
+    if record.subject == USER and name:
+        fields |= {text: _THE_USER.sub(name, fields[text]) for text in ("content", "summary")}
     return NewMemory(memory_key=key, **fields, metadata=record.metadata)
 
 
@@ -176,12 +180,15 @@ class SpacesMixin(MemoryBase):
         if scope.space is not None:
             owner["id"] = scope.space
             members = [member.as_dict() for member in await store.spaces.members(scope)]
-            return {"id": memory_id, "owner": owner, "members": members, "keys": []}
-        keys = [
+        else:
+            members = []
+        users = [member["member"] for member in members] or [scope.user_id]
+        keys = {key.key_id: key for user in users for key in await store.keys.of_user(str(user))}
+        fields = [
             {"key_id": key.key_id, "name": key.name, "read_only": key.read_only}
-            for key in await store.keys.of_user(scope.user_id)
+            for key in keys.values()
         ]
-        return {"id": memory_id, "owner": owner, "members": [], "keys": keys}
+        return {"id": memory_id, "owner": owner, "members": members, "keys": fields}
 
     async def why_seen(self, key: str) -> list[dict[str, Any]]:
         """Return why the caller can read a hit, or each item of a recall by its trace id."""
@@ -266,8 +273,11 @@ class SpacesMixin(MemoryBase):
         self, member: str, role: SpaceRole | str, *, name: str | None = None
     ) -> dict[str, Any]:
         """Add a user or key (`key:` and its id) to the space, or change their role or name."""
-        store = await self._store()
-        return (await store.spaces.set_member(self._space_scope(), member, role, name)).as_dict()
+        scope, store = self._space_scope(), await self._store()
+        kind, _, key_id = member.partition(":")
+        if f"{kind}:" == KEY_MEMBER and await store.keys.find_valid(key_id) is None:
+            raise NotFound(f"there is no valid key {key_id!r}", hint="See `memrecall keys list`")
+        return (await store.spaces.set_member(scope, member, role, name)).as_dict()
 
     async def remove_member(self, member: str) -> None:
         """Remove a member; what they wrote stays. Conflict for the last admin."""

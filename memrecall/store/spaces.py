@@ -365,8 +365,8 @@ def _check_name(label: str, name: str) -> str:
 
 
 def _require_other_admin(members: Mapping[str, SpaceMember], member: str) -> None:
-    others = (m for m in members.values() if m.member != member)
-    if all(other.role is not SpaceRole.ADMIN for other in others):
+    others = (m for key, m in members.items() if key != member and not key.startswith(KEY_MEMBER))
+    if all(other.role is not SpaceRole.ADMIN for other in others):  # a key may be revoked
         raise Conflict(
             f"{member!r} is the last admin of this space",
             hint="Make another member an admin first, or delete the space",

@@ -416,6 +416,14 @@ async def test_group_bound_to_a_space_is_stored_there_once(library: Library) -> 
         await reading.post("bo", "tea")
     await ann.space("team-x").set_member("ben", "admin")
     await reading.post("bo", "The gate code is 4711")
+    await ann.space("team-x").set_member("bo", "contributor", name="Bo")
+    await chat.post("bo", "The dinner is at Luigi's")  # who is in the space writes as themselves
+    inside = await library.store.spaces.enter(Scope("bo"), "team-x")
+    latest = (await library.store.timeline(inside).page()).items
+    assert {m.author for m in latest if "Luigi" in m.content} == {"bo"}
+    await ann.space("team-x").set_member("bo", "reader")
+    with pytest.raises(Forbidden):
+        await chat.post("bo", "tea")
     await ben.space("team-x").remove_member("ann")
     for attempt in (chat.post("ann", "tea"), chat.answer("bot")):
         with pytest.raises(NotFound, match="no such space"):
