@@ -815,7 +815,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             /**
-             * @description False: store every message as a memory, verbatim.
+             * @description False: store each message as a memory, as is.
              * @default true
              */
             infer?: boolean;
@@ -831,7 +831,7 @@ export interface components {
             /** @description When messages without a time were said. */
             timestamp?: string | null;
             /**
-             * @description Respond as soon as the messages are stored.
+             * @description Respond when the messages are stored.
              * @default false
              */
             background?: boolean;
@@ -1051,6 +1051,8 @@ export interface components {
             results: components["schemas"]["FoundMemory"][];
             total_found: number;
             message: string;
+            /** @description The closest time, if `time` has none. */
+            nearest?: string | null;
         };
         /** @description A search result; `source` is the message that a memory comes from, null for a message. */
         FoundMemory: {
@@ -1278,6 +1280,8 @@ export interface components {
             next_cursor: string | null;
             highlights: components["schemas"]["Highlight"][];
             scores: components["schemas"]["Score"][];
+            /** @description The closest time, if `time` has none. */
+            nearest?: string | null;
         };
         /** @description A search by words. */
         LexicalSearchRequest: {
@@ -1285,6 +1289,8 @@ export interface components {
             user_id: string;
             project?: string | null;
             filter?: components["schemas"]["SearchFilter"] | null;
+            /** @description Only this period: "last week", 上周, "2026-03". */
+            time?: string | null;
             /** @description Return only these fields and `message_id`. */
             return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project")[] | null;
             /** @description Words, "phrases", AND, OR, NOT, -word, (groups), prefix*. */
@@ -1412,7 +1418,7 @@ export interface components {
             } | null;
             threshold?: number | null;
             /**
-             * @description False: rank by word and meaning scores only.
+             * @description False: rank by words and meaning only.
              * @default true
              */
             rerank?: boolean;
@@ -1436,6 +1442,8 @@ export interface components {
              * @default false
              */
             show_expired?: boolean;
+            /** @description Only this period: "last week", 上周, "2026-03". */
+            time?: string | null;
         };
         /** @description A message, in the shape of a memory. */
         MessageItem: {
@@ -1497,6 +1505,8 @@ export interface components {
             truncated: boolean;
             /** @description Messages without a vector yet: not searched. */
             unembedded: number;
+            /** @description The closest time, if `time` has none. */
+            nearest?: string | null;
         };
         /** @description A message just before or after another one, or a source of a memory. */
         Nearby: {
@@ -1611,6 +1621,8 @@ export interface components {
             as_of?: string | null;
             /** @description The time zone of "yesterday", like Asia/Shanghai; default: the user's. */
             time_zone?: string | null;
+            /** @description Only this period: "last week", 上周, "2026-03". */
+            time?: string | null;
             language?: ("en" | "zh") | null;
             limits?: components["schemas"]["RecallLimits"] | null;
             /** @description For `Accept: text/plain`: size and thresholds. */
@@ -1730,6 +1742,8 @@ export interface components {
             user_id: string;
             project?: string | null;
             filter?: components["schemas"]["SearchFilter"] | null;
+            /** @description Only this period: "last week", 上周, "2026-03". */
+            time?: string | null;
             /** @description Return only these fields and `message_id`. */
             return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project")[] | null;
             query_text?: string | null;
