@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -540,6 +541,34 @@ def test_missing_extra_is_named(
     assert (database.code, "pip install 'memrecall-agent[postgresql]'" in database.err) == (2, True)
     demo = shell("serve", "--demo")
     assert (demo.code, "pip install 'memrecall-agent[dashboard]'" in demo.err) == (2, True)
+    assert "requires nicegui, which is not installed" in demo.err
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    assert "requires fastapi, nicegui, which are not installed" in shell("serve", "--demo").err
+
+
+def test_serve_fails_in_one_line(shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memrecall.cli.serve.log_to_stderr", lambda: None)
+    db.with_name("xdg_data_home").touch()  # where the folder of the default database would be
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for options, message in (
+            (("--port", listener.getsockname()[1], "--db", db), "cannot listen on"),
+            ((), "does not exist"),
+            (("--db", "mysql://localhost/x"), "'mysql' is not supported"),
+        ):
+            outcome = shell("serve", "--port", 0, *options)
+            assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), outcome
+            assert message in outcome.err
+
+
+def test_empty_file_that_never_was_a_database_says_how_to_begin(shell: Shell, db: Path) -> None:
+    db.touch()
+    assert_error_line(shell("search", "x", "--user", "lin", "--db", db), "`memrecall add` makes")
+    assert shell("add", "I like tea", "--user", "lin", "--db", db).code == 0
+
+
+def test_delete_message_asks_only_for_a_message_that_exists(shell: Shell, chat: Path) -> None:
+    unknown = shell("delete-message", "unknown", "--user", "lin", "--db", chat)
+    assert_error_line(unknown, "there is no message 'unknown'")  # a question would raise OSError
 
 
 def test_default_database_is_in_user_data_folder(shell: Shell, tmp_path: Path) -> None:

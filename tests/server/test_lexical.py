@@ -87,6 +87,12 @@ async def test_time_filters_every_search_and_recall(ann: httpx.AsyncClient) -> N
     assert "最近的是 2025-03-09" in result["handoff"]["follow_up_question"]
 
 
+async def test_unknown_field_brings_the_similar_one(ann: httpx.AsyncClient) -> None:
+    for path in ("/v1/memories/search", "/v1/users/ann/recall"):
+        error = check_error(await ann.post(path, json={"q": "茶"}), 400, "INVALID_ARGUMENT")
+        assert error["message"] == "q: is not a known field; did you mean `query`?"
+
+
 async def test_most_relevant_messages_come_first(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", *CHAT)
     answer = (await search(ann, "hotpot")).json()
