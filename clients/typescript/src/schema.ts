@@ -236,10 +236,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who Can See
+         * List Viewers
          * @description List who can read a memory or message: the members of its space, or the keys of its user.
          */
-        get: operations["who_can_see"];
+        get: operations["list_viewers"];
         put?: never;
         post?: never;
         delete?: never;
@@ -256,10 +256,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Why Seen
+         * Explain Access
          * @description Explain why the caller can read a memory or message, or the items of a recall (trace id).
          */
-        get: operations["why_seen"];
+        get: operations["explain_access"];
         put?: never;
         post?: never;
         delete?: never;
@@ -947,6 +947,8 @@ export interface components {
             /** @description 1, 2, 3 … in the order of storing, by session. */
             sequence_no: number;
             project: string | null;
+            /** @description The member who wrote it to a space. */
+            author: string | null;
         };
         /** @description A turn: the user's `message`, or in a `group` a member's message and who answers it. */
         ChatRequest: {
@@ -1110,6 +1112,8 @@ export interface components {
             /** @description 1, 2, 3 … in the order of storing, by session. */
             sequence_no?: number;
             project?: string | null;
+            /** @description The member who wrote it to a space. */
+            author?: string | null;
         };
         /** @description The requested entities, or relations of an entity. */
         GraphAnswer: {
@@ -1292,7 +1296,7 @@ export interface components {
             /** @description Only this period: "last week", 上周, "2026-03". */
             time?: string | null;
             /** @description Return only these fields and `message_id`. */
-            return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project")[] | null;
+            return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project" | "author")[] | null;
             /** @description Words, "phrases", AND, OR, NOT, -word, (groups), prefix*. */
             query_text: string;
             /**
@@ -1496,6 +1500,8 @@ export interface components {
             /** @description 1, 2, 3 … in the order of storing, by session. */
             sequence_no?: number;
             project?: string | null;
+            /** @description The member who wrote it to a space. */
+            author?: string | null;
             semantic_score: number;
         };
         /** @description The most similar messages, the best first. */
@@ -1745,7 +1751,7 @@ export interface components {
             /** @description Only this period: "last week", 上周, "2026-03". */
             time?: string | null;
             /** @description Return only these fields and `message_id`. */
-            return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project")[] | null;
+            return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project" | "author")[] | null;
             query_text?: string | null;
             query_embedding?: number[] | null;
             /** @default 20 */
@@ -2359,7 +2365,7 @@ export interface operations {
             };
         };
     };
-    who_can_see: {
+    list_viewers: {
         parameters: {
             query?: {
                 /** @description The owner of the data; optional for a key of one user. */
@@ -2387,7 +2393,7 @@ export interface operations {
             };
         };
     };
-    why_seen: {
+    explain_access: {
         parameters: {
             query?: {
                 /** @description The owner of the data; optional for a key of one user. */
