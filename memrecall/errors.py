@@ -8,6 +8,7 @@ A message names the offending value; `hint` says how to fix it.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from memrecall.text_length import truncate_text
@@ -73,16 +74,16 @@ def install_command(extra: str) -> str:
 
 @contextmanager
 def requires_extra(feature: str, extra: str, *packages: str) -> Iterator[None]:
-    """Import packages of an extra; if one is missing, raise an InvalidArgument with the extra."""
+    """Import packages of an extra; if some are missing, InvalidArgument names them."""
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in packages:
             raise
-        raise InvalidArgument(
-            f"{feature} requires {error.name}, which is not installed",
-            hint=install_command(extra),
-        ) from None
+        missing = [name for name in packages if find_spec(name) is None] or [error.name]
+        verb = "is" if len(missing) == 1 else "are"
+        problem = f"{feature} requires {', '.join(missing)}, which {verb} not installed"
+        raise InvalidArgument(problem, hint=install_command(extra)) from None
 
 
 class QuerySyntaxError(InvalidArgument):

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from memrecall import model
 from memrecall.agent.conversation import Conversation
@@ -18,13 +18,7 @@ from memrecall.agent.offline.policy import RulesPolicy
 from memrecall.agent.policy import LARGEST_PROMPT, ModelPolicy, RecallPolicy
 from memrecall.agent.result import RecallResult, StopReason
 from memrecall.agent.result_builder import CAN_FALL_BACK, RunOutcome, build_result
-from memrecall.agent.state import (
-    UNKNOWN_USER,
-    RecallState,
-    Window,
-    has_knowledge,
-    read_version,
-)
+from memrecall.agent.state import UNKNOWN_USER, RecallState, Window, has_knowledge, read_version
 from memrecall.agent.trace import Observer, Recorder, stream_events
 from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
 from memrecall.budget import Budget, Limit, Limits
@@ -39,6 +33,7 @@ from memrecall.model.prompts import answers_by_rules
 from memrecall.scope import Scope
 from memrecall.store import UserVersion
 from memrecall.text.language import language_of
+from memrecall.text.times import parse_period
 from memrecall.timing.deadlines import deadline
 from memrecall.types import Language, check_time_zone, parse_time
 from memrecall.workers import ignore_outcome
@@ -121,6 +116,7 @@ class Recaller:
         *,
         as_of: datetime | None = None,
         time_zone: str | None = None,
+        time: str | None = None,
         observer: Observer | None = None,
         cancellation_token: protocol.CancellationToken | None = None,
     ) -> RecallResult:
@@ -128,8 +124,8 @@ class Recaller:
 
         `as_of` is the "now" of the recall: later messages and memories are not seen. It overrides
         the constructor's; an `observer` is called after the constructor's. `time_zone` overrides
-        the user's time zone. A cancelled token ends the recall with the results so far;
-        a cancelled task raises CancelledError.
+        the user's time zone; nothing outside of the period `time` is found. A cancelled token ends
+        the recall with the results so far; a cancelled task raises CancelledError.
         """
         conversation = Conversation(_parse_request(messages), self.library.store, self.scope)
         as_of = as_of or self.options.as_of
@@ -145,7 +141,10 @@ class Recaller:
                 stop = Stop(StopReason.NOTHING_STORED)
         except StorageError as error:
             stop = Stop(StopReason.STORAGE_FAILED, error.message)
-        state = self._make_state(conversation, version, as_of, time_zone)
+        now = as_of or self._clock()
+        period = parse_period(time, now, time_zone or version.time_zone)
+        moments = {"now": now, "as_of": as_of, "time_zone": time_zone, "period": period}
+        state = self._make_state(conversation, version, **moments)
         client = self.model_client
         if stop is None and client is not None and isinstance(client, model.BaseClient):
             await client.load()  # before the recall's time begins
@@ -155,11 +154,7 @@ class Recaller:
         return await build_result(run.context, outcome, run.windows, keep_days)
 
     def _make_state(
-        self,
-        conversation: Conversation,
-        version: UserVersion,
-        as_of: datetime | None,
-        time_zone: str | None,
+        self, conversation: Conversation, version: UserVersion, **moments: Any
     ) -> RecallState:
         options = self.options
         return RecallState(
@@ -168,30 +163,17 @@ class Recaller:
             version=version,
             conversation=conversation,
             language=options.language or language_of(conversation.request.text),
-            now=as_of or self._clock(),
-            as_of=as_of,
-            time_zone=time_zone,
             window=Window(options.first_window, max_iterations=options.limits.iterations),
             caches=self._caches,
+            **moments,
         )
 
 
 async def stream_recall(
-    recaller: Recaller,
-    messages: object,
-    *,
-    as_of: datetime | None = None,
-    time_zone: str | None = None,
-    cancellation_token: protocol.CancellationToken | None = None,
+    recaller: Recaller, messages: object, **options: Any
 ) -> AsyncGenerator[TraceEvent | RecallResult, None]:
-    """Recall, and yield each trace event as it happens, then the result."""
-    recall = partial(
-        recaller.recall,
-        messages,
-        as_of=as_of,
-        time_zone=time_zone,
-        cancellation_token=cancellation_token,
-    )
+    """Recall with `options`, and yield each trace event as it happens, then the result."""
+    recall = partial(recaller.recall, messages, **options)
     async with aclosing(stream_events(lambda observer: recall(observer=observer))) as items:
         async for item in items:
             yield item

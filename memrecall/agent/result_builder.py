@@ -83,6 +83,11 @@ async def build_result(
     if isinstance(end, Stop):
         context.recorder.add(StopEvent(reason=end.reason.value, problem=end.problem))
     arguments = end.handoff if isinstance(end, Finish) else _write_forced_handoff(state, end)
+    if state.period and state.nearest and not arguments.relevant_memory_keys:
+        day = state.format_local(state.nearest)[:10]
+        question = state.say("ask_nearest", period=state.period.text, day=day)
+        update = {"needs_more_info": True, "follow_up_question": question}
+        arguments = arguments.model_copy(update=update)
     memories = await gather_evidence(
         state, arguments, has_store=outcome.reason not in _WITHOUT_STORE
     )
@@ -131,7 +136,8 @@ async def _name_other_projects(
     if not state.searches:  # the message refers to nothing
         return []
     text = state.conversation.request.text[:LONGEST_REQUEST]
-    request = SearchRequest(text, limit=_MAX_OTHERS, until=state.end_time, now=state.now)
+    times: dict[str, Any] = {"until": state.end_time, "now": state.now, "period": state.period}
+    request = SearchRequest(text, limit=_MAX_OTHERS, **times)
     try:
         page = await state.library.search(replace(scope, all_projects=True), request)
     except MemrecallError:  # A recall has a result all the same.

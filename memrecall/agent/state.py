@@ -30,6 +30,7 @@ from memrecall.model.structured import Structured
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import Hit
 from memrecall.store import UserVersion
+from memrecall.text.times import TimeSpan
 from memrecall.types import to_zone
 
 GOOD_SCORE = 0.5  # the score from which a hit counts although no model has judged it
@@ -114,6 +115,7 @@ class RecallState(ToolContext):
     caches: Caches
     as_of: datetime | None = None  # later messages and memories are not seen
     time_zone: str | None = None  # for this recall alone; None: the user's
+    period: TimeSpan | None = None  # nothing else is seen
     keyword_model: KeywordModel | None = None  # None: keywords come from rules
     checks_keys: bool = True  # False outside of a recall, where no key has been seen
 
@@ -131,6 +133,7 @@ class RecallState(ToolContext):
     consecutive_searches: int = 0
     calls: int = 0
     withheld: int = 0
+    nearest: datetime | None = None  # if there is nothing in the period
     degraded: dict[str, None] = field(default_factory=dict)  # reasons, in order
     failures: list[str] = field(default_factory=list)  # error codes of failed tool calls
     dropped_keys: list[str] = field(default_factory=list)  # the first ones, shortened
@@ -185,8 +188,9 @@ class RecallState(ToolContext):
         return self._has_knowledge
 
     def is_visible(self, moment: datetime) -> bool:
-        """Return True if a moment is not after `as_of`."""
-        return self.end_time is None or moment < self.end_time
+        """Return True if a moment is in the period, and not after `as_of`."""
+        is_early_enough = self.end_time is None or moment < self.end_time
+        return is_early_enough and (self.period is None or self.period.covers(moment))
 
     def format_local(self, moment: datetime) -> str:
         """Return a time in the user's zone as RFC 3339, to the second."""

@@ -210,7 +210,9 @@ def restore_command(
 
 def doctor(
     shared: options.ReadingOptions,
-    quick: Annotated[bool, Option("--quick", help="Do not load the embedder.")] = False,
+    quick: Annotated[
+        bool, Option("--quick", help="Load no embedder, call no local model.")
+    ] = False,
     model: Annotated[bool, Option("--model", help="Send the model three short requests.")] = False,
     deep: Annotated[bool, Option("--deep", help="Read every row and every index.")] = False,
 ) -> None:
@@ -218,12 +220,12 @@ def doctor(
 
     --json has all settings.
     """
-    from memrecall.library.maintenance import diagnose
+    from memrecall.library.maintenance import LOCAL_PORTS, diagnose
 
     arguments = {"db": shared.db, "read_only": shared.read_only or None}
-    diagnosis = asyncio.run(
-        diagnose(arguments, load_embedder=not quick, ask_model=model, deep=deep)
-    )
+    ports = {} if quick else LOCAL_PORTS
+    work = diagnose(arguments, load_embedder=not quick, ask_model=model, deep=deep, ports=ports)
+    diagnosis = asyncio.run(work)
     if shared.json:
         output.print_json(diagnosis.as_dict())
     else:

@@ -200,6 +200,7 @@ def search_memories(
     session: options.Session = None,
     filter_: FilterOption = None,
     as_of: options.AsOfOption = None,
+    time: options.TimeOption = None,
     threshold: Annotated[float, Option("--min-score", help="Lowest score to show.")] = 0.0,
     rerank: Annotated[
         bool, Option("--rerank/--no-rerank", help="Use the full ranking (default).")
@@ -215,6 +216,7 @@ def search_memories(
             session_id=session,
             filters=_read_filter(filter_),
             as_of=as_of,
+            time=time,
             threshold=threshold,
             rerank=rerank,
             kinds=kinds,

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from contextlib import aclosing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from memrecall.cli import options, output
-from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 
 EXIT_PARTIAL = 1
 EXIT_NOTHING = 2
@@ -275,26 +276,19 @@ async def _export(out: Path | None, shared: options.UserOptions) -> int:
         with _create_file(out) as file:
             while row is not None:
                 lines += 1
-                _write_line(file, output.to_json_line(row))
+                file.write(output.to_json_line(row) + "\n")
                 row = await anext(rows, None)
     return lines
 
 
 def _create_file(out: Path | None) -> Any:
-    """Create a file that only its owner can read; refuse to overwrite one."""
+    """Open a new file that only its owner can read, or standard output."""
     if out is None:
-        return nullcontext(None)
+        return nullcontext(sys.stdout)
     try:
         return os.fdopen(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w")
     except OSError as error:
         raise InvalidArgument(f"cannot write {out}: {error.strerror}") from None
-
-
-def _write_line(file: Any, line: str) -> None:
-    if file is None:
-        typer.echo(line)
-    else:
-        file.write(line + "\n")
 
 
 def list_messages(
@@ -352,6 +346,9 @@ def delete_command(
 ) -> None:
     """Erase a message permanently, with the memories derived from it alone."""
     if not yes:
+        item = shared.with_memory(lambda memory: memory.get(message_id), agent)
+        if item is None or item["kind"] != "message":
+            raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         typer.confirm(f"Erase message {message_id} permanently?", abort=True, err=True)
     result = shared.with_memory(lambda memory: memory.delete_message(message_id), agent)
     _print_erased(result["deleted"], len(result["memories"]), result, shared)

@@ -38,6 +38,9 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 SinceOption = Annotated[
     str | None, Option("--since", help="At or after this time (2026-01-26T10:47:00Z).")
 ]
+TimeOption = Annotated[
+    str | None, Option("--time", help="Only in a period: last week, 上周, 2026-03.")
+]
 UntilOption = Annotated[str | None, Option("--until", help="Before this time.")]
 RoleOption = Annotated[str | None, Option("--role", help="user, assistant, system, tool or other.")]
 Session = Annotated[str | None, Option("--session", help="Restrict to this session.")]

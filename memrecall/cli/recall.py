@@ -46,10 +46,11 @@ class CassetteOptions:
 
 @dataclass(frozen=True, slots=True)
 class RecallTime:
-    """The reference time of a recall; `bounds` hides everything later."""
+    """The reference time of a recall, and its `--time`; `bounds` hides everything later."""
 
     now: datetime
     bounds: bool
+    period: str | None = None
 
 
 def recall_command(
@@ -65,6 +66,7 @@ def recall_command(
     ] = None,
     allow_sensitive: options.AllowSensitive = False,
     now: Annotated[str | None, Option(help="Recall as of this time; hide what came later.")] = None,
+    time: options.TimeOption = None,
     max_iterations: Annotated[int | None, Option(help="Maximum number of windows (3).")] = None,
     seconds: Annotated[float | None, Option(help="Time limit (60).")] = None,
     brief: Brief = False,
@@ -78,7 +80,7 @@ def recall_command(
     cassette.check()
     conversation = _read_request(query, messages)
     bound = options.read_time("--now", now)
-    moment = RecallTime(bound or datetime.now(UTC), bounds=bound is not None)
+    moment = RecallTime(bound or datetime.now(UTC), bound is not None, time)
     limits = {"iterations": max_iterations, "seconds": seconds}
     scope = shared.scope(agent, session, sensitive=allow_sensitive)
     with _observe(quiet=shared.json, brief=brief) as observer:
@@ -133,7 +135,8 @@ async def _recall(
     try:
         recaller = Recaller(library, scope, client, settings, clock=lambda: moment.now)
         as_of = moment.now if moment.bounds else None
-        result = await recaller.recall(conversation, as_of=as_of, observer=observer)
+        times: dict[str, Any] = {"as_of": as_of, "time": moment.period}
+        result = await recaller.recall(conversation, **times, observer=observer)
         if cassette.replay:
             client.assert_exhausted()
         return result
@@ -171,7 +174,8 @@ def _recorded_time(about: Any, moment: RecallTime, file: Path) -> RecallTime:
 
     if "now" not in about:
         return moment
-    recorded = RecallTime(parse_time(about["now"], "the cassette's now"), bool(about.get("as_of")))
+    now = parse_time(about["now"], "the cassette's now")
+    recorded = RecallTime(now, bool(about.get("as_of")), moment.period)
     if moment.bounds and moment != recorded:
         raise InvalidArgument(f"{file} was recorded with now = {about['now']}", hint="Drop --now")
     return recorded

@@ -18,6 +18,7 @@ def search_command(
     limit: Annotated[int, Option(min=1, max=200, help="Number of results, at most 200.")] = 10,
     since: options.SinceOption = None,
     until: options.UntilOption = None,
+    time: options.TimeOption = None,
     role: options.RoleOption = None,
     kind: Annotated[str | None, Option(help="message or memory.")] = None,
     memory_type: Annotated[
@@ -47,6 +48,7 @@ def search_command(
         threshold=min_score,
         since=options.read_time("--since", since),
         until=options.read_time("--until", until),
+        time=time,
         role=options.read_role(role),
         kind=kind,  # type: ignore[arg-type]
         memory_types=tuple(memory_type or ()),
@@ -58,7 +60,7 @@ def search_command(
     scope = shared.scope(agent, sensitive=allow_sensitive)
     page = shared.with_library(lambda library: library.search(scope, request))
     if shared.json:
-        output.print_json({name: getattr(page, name) for name in _PAGE_FIELDS})
+        output.print_json({name: getattr(page, name) for name in (*_PAGE_FIELDS, "nearest")})
     else:
         _print_page(page, _highlight_words(query, syntax))
 

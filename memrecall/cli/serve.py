@@ -127,8 +127,7 @@ def serve_command(
         Option(min=0, max=65535, help="Port (8765); 0: any free port.", show_default=False),
     ] = None,
     workers: Annotated[
-        int | None,
-        Option(min=1, help="Processes that answer requests (1).", show_default=False),
+        int | None, Option(min=1, help="Processes that answer requests (1).", show_default=False)
     ] = None,
     demo: Annotated[
         bool,
@@ -152,8 +151,13 @@ def serve_command(
     settings = options.read_settings(db=shared.db, read_only=shared.read_only or None, **arguments)
     if port == 0:
         settings = replace(settings, port=0)
-    with requires_extra("memrecall serve", "server", *_SERVER_PACKAGES):
+    of_demo = (" --demo", "dashboard", *_SERVER_PACKAGES, "nicegui")
+    option, *needed = of_demo if demo else ("", "server", *_SERVER_PACKAGES)
+    with requires_extra(f"memrecall serve{option}", *needed):
         from memrecall.server import run_server
+
+        if demo:
+            import memrecall.dashboard.application  # noqa: F401
     log_to_stderr()
     if demo:
         _serve_demo(settings, browser=browser, json=shared.json)
@@ -171,8 +175,6 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
     from memrecall.server import run_server
     from memrecall.server.auth import SignInCode
 
-    with requires_extra("memrecall serve --demo", "dashboard", "nicegui"):
-        import memrecall.dashboard.application  # noqa: F401
     with TemporaryDirectory(prefix="memrecall-demo-") as folder:
         settings = replace(
             settings,

@@ -115,7 +115,8 @@ class Library(SpaceSearch, VectorStatus):
         if settings.read_only:
             settings = settings.without_writes()
         elif create and Path(settings.db) == default_database():
-            default_database().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(OSError):  # the database says that its folder is missing
+                default_database().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         embedder = embedder or make_embedder(
             settings.embedder,
             base_url=settings.embedder_base_url or settings.base_url or None,

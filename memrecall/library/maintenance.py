@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ from memrecall.store.texts import rebuild_search_text
 from memrecall.text import TEXT_VERSION
 
 _TIMEOUT = 5.0  # seconds
+_PROBE_SECONDS, _LOCAL_SECONDS = 1.0, 20.0  # for the models of a local server, and for a call
+LOCAL_PORTS = {"Ollama": 11434, "LM Studio": 1234, "vLLM": 8000, "llama.cpp": 8080}
 _USERS_PER_PAGE = 20  # and the number of users whose indexes are checked quickly
 _MAX_PROBLEMS = 5
 _NOT_IMPLEMENTED = 501
@@ -84,11 +88,12 @@ async def diagnose(
     load_embedder: bool = True,
     ask_model: bool = False,
     deep: bool = False,
+    ports: Mapping[str, int] = LOCAL_PORTS,
 ) -> Diagnosis:
     """Check the settings, the database, the embedder and the model.
 
     `ask_model` sends the model a few short requests; otherwise only its address is checked. `deep`
-    reads every row and every index.
+    reads every row and every index. `ports` are where model servers of this machine may listen.
     """
     loaded = load_settings(arguments)
     findings = [
@@ -104,6 +109,8 @@ async def diagnose(
         findings += await _check_answers(loaded.settings, address)
     else:
         findings.append(address)
+    local = await asyncio.gather(*(_check_local(*server) for server in ports.items()))
+    findings += filter(None, local)
     return Diagnosis(tuple(findings), loaded.settings.redacted(), loaded.origins)
 
 
@@ -229,6 +236,28 @@ async def _check_model(loaded: LoadedSettings) -> Finding:
     if response.status_code >= 500 and response.status_code != _NOT_IMPLEMENTED:
         return Finding("model", False, f"{name}: the server fails ({response.status_code})")
     return Finding("model", True, name)
+
+
+async def _check_local(server: str, port: int) -> Finding | None:
+    """Ask the first model of a local server for a tool call; None if no such server listens."""
+    import httpx
+
+    url = f"http://127.0.0.1:{port}/v1"
+    try:
+        # No proxy of the environment: it would be asked for its own loopback.
+        async with httpx.AsyncClient(timeout=_PROBE_SECONDS, trust_env=False) as http:
+            name = str((await http.get(f"{url}/models")).json()["data"][0]["id"])
+    except (httpx.HTTPError, ValueError, LookupError, TypeError):
+        return None
+    client = model.make_client(Settings(model=name, base_url=url, model_timeout=_LOCAL_SECONDS))
+    assert client is not None  # noqa: S101 -- a model is set
+    try:
+        tools, *_ = await _check_tool_call(client)
+    except MemrecallError as error:
+        tools = Finding("tools", False, str(error))
+    await client.close()
+    use = f"to use it: MEMRECALL_MODEL={shlex.quote(name)} MEMRECALL_BASE_URL={url}"
+    return Finding("local model", True, f"{server} {tools.message}; {use}", not tools.is_ok)
 
 
 async def _check_answers(settings: Settings, address: Finding) -> list[Finding]:

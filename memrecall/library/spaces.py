@@ -27,6 +27,7 @@ from memrecall.store import Store, UserVersion
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.memberships import qualify_row
 from memrecall.store.memories.writer import Contradicts
+from memrecall.text.times import TimeSpan, parse_period
 from memrecall.types import USER, MemoryRecord
 
 Entered = tuple[tuple[Scope, UserVersion], ...]
@@ -74,7 +75,8 @@ class SpaceSearch(ABC):
         """Search a user's own data and the spaces of a scope."""
         refuse_cursor(request.cursor)
         entered = entered or await self.enter(scope, request)
-        part = replace(request, share=1 + len(entered))
+        period = await self.find_period(scope, request.time, request.now, request.time_zone)
+        part = replace(request, share=1 + len(entered), period=request.period or period)
         page = await self.search_owners(
             scope, user, entered, lambda owner, version: self.search(owner, part, version)
         )
@@ -130,6 +132,13 @@ class SpaceSearch(ABC):
         if request.mode != "keyword":
             await self.vectors.catch_up(owner)
 
+    async def find_period(
+        self, scope: Scope, time: str | None, now: datetime | None, zone: str | None = None
+    ) -> TimeSpan | None:
+        """Return the period of a `time` in the time zone of the scope's user."""
+        user = await self.store.read_version(scope.own) if time and not zone else None
+        return parse_period(time, now, zone or (user.time_zone if user else "UTC"))
+
     async def resolve_key(self, scope: Scope, key: str) -> tuple[Scope, str]:
         """Return the scope that a row is in, and its key there; "space:…/…" names a space."""
         space_id, plain = scope.split_key(key)
@@ -169,13 +178,15 @@ def merge_pages(pages: Sequence[SearchPage]) -> SearchPage:
         best = max(queues, key=lambda queue: _chance(queue[0]))
         merged.append(best.pop(0))
     first = pages[0]
-    notes = [page.explanation for page in reversed(pages) if page.explanation]
+    near = [page for page in pages if page.nearest]
+    notes = [page.explanation for page in (*near, *reversed(pages)) if page.explanation]
     failures = [page.embedder_failure for page in pages if page.embedder_failure]
     return replace(
         first,
         results=tuple(merged),
         total_found=sum(page.total_found for page in pages),
         explanation=notes[0] if notes and not merged else "",
+        nearest=near[0].nearest if near and not merged else None,
         embedder_failure=failures[0] if failures else "",
         withheld=sum(page.withheld for page in pages),
         withheld_sources=frozenset().union(*(page.withheld_sources for page in pages)),

@@ -177,13 +177,15 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         explain: bool = False,
         reference_date: date | datetime | str | float | None = None,
         show_expired: bool = False,
+        time: str | None = None,
     ) -> dict[str, Any]:
         """Return the memories and messages most relevant to a query, with scores from 0 to 1.
 
         A memory and the message that it comes from (`source`) are one result; `kinds` "memory" or
         "message" searches one kind. `rerank=False` returns the plain rank fusion of words and
         meaning. `reference_date` is today for words such as "yesterday"; `as_of` searches what was
-        known and valid then. `explain` adds the parts of each score.
+        known and valid then. `time` is a period such as "last week" or 上周; without
+        results in it, `nearest` is the closest time. `explain` adds the parts of each score.
         """
         named = {"user_id": user_id, "agent_id": agent_id, "session_id": session_id}
         ids, rest = take_scope(filters, **named, run_id=run_id, project=project)
@@ -192,21 +194,12 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
                 "a search needs a user_id",
                 hint=f"What was added without one belongs to the user {DEFAULT_NAME!r}",
             )
-        scope = self._scope(*ids)
-        search = MemorySearch(
-            query,
-            choose_limit(limit, top_k, _LIMIT),
-            rest,
-            threshold,
-            rerank,
-            session_id=ids.session_id,
-            as_of=parse_moment(as_of, "as_of"),
-            kinds=kinds,
-            explain=explain,
-            today=parse_moment(reference_date, "reference_date"),
-            show_expired=show_expired,
-        )
-        resources = await self._open()
+        scope, resources = self._scope(*ids), await self._open()
+        moment, today = parse_moment(as_of, "as_of"), parse_moment(reference_date, "reference_date")
+        period = await resources.library.find_period(scope, time, today or moment)
+        when = (ids.session_id, moment, kinds, explain, today, show_expired, period)
+        limit = choose_limit(limit, top_k, _LIMIT)
+        search = MemorySearch(query, limit, rest, threshold, rerank, *when)
         results = await search_memories(resources.library, scope, search)
         keys = [item["id"] for item in results["results"] if item["kind"] == "memory"]
         if resources.recall_times.add(scope.user_id, keys):

@@ -37,6 +37,7 @@ async def recall(
     as_of: datetime | str | None = None,
     clock: Callable[[], datetime] | None = None,
     observer: "Observer | None" = None,
+    time: str | None = None,
 ) -> "RecallResult":
     """Find what the last user message of a conversation refers to.
 
@@ -44,7 +45,8 @@ async def recall(
     or a list of them. Without a `library`, the database of `db` or of the settings is opened for
     this recall. Without a `model_client`, the model of the settings is used, or else rules. `as_of`
     hides what was said later; `clock` returns the current time; `observer` is called with each
-    trace event. In a `project`, what belongs to others is found with `all_projects` only.
+    trace event. In a `project`, what belongs to others is found with `all_projects` only. `time` is
+    a period such as "last week", outside of which nothing is found.
     """
     require_one_database(library, db, settings)
     if settings is None:
@@ -57,7 +59,7 @@ async def recall(
         nullcontext(library) if library else await Library.open(settings, create=False) as opened
     ):
         recaller = make_recaller(opened, scope, model_client, options, clock, as_of, observer)
-        return await recaller.recall(messages)
+        return await recaller.recall(messages, time=time)
 
 
 def make_recaller(
@@ -76,14 +78,9 @@ def make_recaller(
     settings = library.settings
     options = options or RecallOptions(keep_traces_days=settings.trace_days)
     client = model_client or client_of(settings)
+    moment = None if as_of is None else parse_time(as_of, "as_of")
     return Recaller(
-        library,
-        scope,
-        client,
-        options,
-        clock=clock or utc_now,
-        as_of=None if as_of is None else parse_time(as_of, "as_of"),
-        observer=observer,
+        library, scope, client, options, clock=clock or utc_now, as_of=moment, observer=observer
     )
 
 

@@ -24,7 +24,8 @@ from memrecall.search.sources import join_sources, mark_outdated
 from memrecall.store import Graph, MemoryQuery, Reads, Store, UserVersion, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
 from memrecall.store.graph_tables import TableReader
-from memrecall.types import Message
+from memrecall.text.times import TimeSpan
+from memrecall.types import Message, format_time
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class MemorySearch:
     explain: bool = False
     today: datetime | None = None
     show_expired: bool = False
+    period: TimeSpan | None = None
 
 
 async def search_memories(library: Library, scope: Scope, search: MemorySearch) -> dict[str, Any]:
@@ -100,7 +102,9 @@ async def search_memories(library: Library, scope: Scope, search: MemorySearch) 
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, request.threshold)
-    return {"results": results, "total_found": page.total_found, "message": page.message}
+    nearest = {"nearest": format_time(page.nearest)} if page.nearest else {}
+    counts = {"total_found": page.total_found, "message": page.message}
+    return {"results": results, **counts, **nearest}
 
 
 async def _search_owner(
@@ -142,6 +146,7 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
         now=search.today or search.as_of,
         valid_at=search.as_of or (datetime.now(UTC) if search.today else None),
         until=None if search.as_of is None else search.as_of + timedelta(microseconds=1),
+        period=search.period,
         with_sources=True,
     )
     condition = read_filter(search.filters)
@@ -190,5 +195,7 @@ async def _fuse_ranks(
     results = tuple(replace(hits[key], score=scores[key], probability=None) for key in keys)
     records = {key: record for page in pages for key, record in page.records.items()}
     withheld = max(page.withheld for page in pages)
-    fused = SearchPage(results[: request.limit], len(results), records=records, withheld=withheld)
+    empty = SearchPage() if results else pages[-1]
+    found = (results[: request.limit], len(results), empty.explanation)
+    fused = SearchPage(*found, records=records, withheld=withheld, nearest=empty.nearest)
     return replace(fused, withheld_sources=pages[-1].withheld_sources)

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.memory.base import SessionKey
-from memrecall.memory.graph import (
-    list_entities,
-    list_relations,
-    write_relations,
-)
+from memrecall.memory.graph import list_entities, list_relations, write_relations
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.layers import (
     EVERY_MESSAGES,
@@ -66,10 +62,7 @@ class SessionsMixin(SpacesMixin):
         return LongTermMemory((await self._open()).library, self._scope(user_id, agent_id))
 
     async def checkpoint(
-        self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
+        self, user_id: str | None = None, agent_id: str | None = None, session_id: str | None = None
     ) -> dict[str, Any]:
         """Save a session's short-term memory."""
         short_term = await self.short_term(user_id, agent_id, session_id)
@@ -77,10 +70,7 @@ class SessionsMixin(SpacesMixin):
         return {"number": checkpoint.number, "created_at": format_time(checkpoint.created_at)}
 
     async def restore(
-        self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
+        self, user_id: str | None = None, agent_id: str | None = None, session_id: str | None = None
     ) -> bool:
         """Load a session's last checkpoint; return False if there is none."""
         return await (await self.short_term(user_id, agent_id, session_id)).restore()
@@ -205,23 +195,18 @@ class SessionsMixin(SpacesMixin):
         as_of: datetime | str | None = None,
         clock: Callable[[], datetime] | None = None,
         observer: "Observer | None" = None,
+        time: str | None = None,
     ) -> "RecallResult":
         """Find what the last user message of a conversation refers to, with the evidence.
 
         `as_of` hides what was said later; `clock` returns the current time; `observer` is called
-        with each trace event, in the thread of the memory's event loop.
+        with each trace event, in the thread of the memory's event loop. `time` is a period such as
+        "last week", outside of which nothing is found.
         """
-        recaller = await self.recaller(
-            user_id,
-            agent_id,
-            session_id,
-            project=project,
-            options=options,
-            as_of=as_of,
-            clock=clock,
-            observer=observer,
-        )
-        return await recaller.recall(messages)
+        given: dict[str, Any] = {"options": options, "clock": clock, "observer": observer}
+        given |= {"project": project, "as_of": as_of}
+        recaller = await self.recaller(user_id, agent_id, session_id, **given)
+        return await recaller.recall(messages, time=time)
 
     async def recaller(
         self,

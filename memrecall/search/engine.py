@@ -26,11 +26,7 @@ from memrecall.search.index.vectors import mean_direction
 from memrecall.search.ranking.calibration import BACKGROUND, Noise
 from memrecall.search.ranking.context import named_rows
 from memrecall.search.ranking.features import RankingQuery
-from memrecall.search.ranking.people import (
-    find_speakers,
-    to_first_person,
-    user_to_first_person,
-)
+from memrecall.search.ranking.people import find_speakers, to_first_person, user_to_first_person
 from memrecall.search.ranking.ranker import RankedRows, Ranking, rank
 from memrecall.search.ranking.rerank import RERANKED, can_rerank, rerank, with_lines_before
 from memrecall.search.ranking.selection import RankPosition
@@ -48,6 +44,7 @@ from memrecall.store import (
     seal_cursor,
 )
 from memrecall.text.query import Query, parse_query
+from memrecall.text.times import parse_period
 from memrecall.timing.batches import CallBatcher
 from memrecall.workers import in_process
 
@@ -124,6 +121,9 @@ class SearchEngine:
     async def _run(self, search: _Search, query: Query | None) -> SearchPage:
         """Return the page of a search that sees one version of the user's data."""
         scope, request, user = search.scope, search.request, search.user
+        if request.time is not None and request.period is None:
+            zone = request.time_zone or user.time_zone
+            request = replace(request, period=parse_period(request.time, search.now, zone))
         vector, failure = await self._embed(search)
         noise = await self._noise(vector)
         async with self._cache.open(search.feed, user) as columns:

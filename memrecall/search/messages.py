@@ -7,6 +7,7 @@ context of a message does not count.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 import numpy as np
@@ -28,6 +29,7 @@ from memrecall.search.ranking.lexical import (
 from memrecall.search.ranking.selection import (
     RankPosition,
     filter_conditions,
+    in_period,
     in_scope,
     top_positions,
 )
@@ -37,6 +39,7 @@ from memrecall.store import MessageFilter, Reads, Store, UserVersion, open_curso
 from memrecall.text.highlights import Highlighter
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.snippets import mark_passages
+from memrecall.text.times import parse_period
 from memrecall.types import Message
 from memrecall.workers import in_process
 
@@ -53,6 +56,7 @@ class _RankedMessages:
     scores: list[float]
     unembedded: int = 0
     has_more: bool = False
+    nearest: datetime | None = None
     cursor_after: Callable[[str], str] | None = None  # the cursor of what follows a message
 
 
@@ -113,20 +117,21 @@ class MessageSearch:
         cursor = None
         if ranked.cursor_after and (ranked.has_more or is_cut):
             cursor = ranked.cursor_after(kept[-1][0].message_id if is_cut else ranked.keys[-1])
-        return ScoredPage(items, cursor, ranked.unembedded, is_cut)
+        return ScoredPage(items, cursor, ranked.unembedded, is_cut, ranked.nearest)
 
     def _page(
         self, scope: Scope, query: LexicalQuery, parsed: Query, columns: Columns, user: UserVersion
     ) -> _RankedMessages:
-        version, first_weights, after = self._start(scope, query, user)
+        version, first_weights, after, now = self._start(scope, query, user)
         terms = all_terms("\n".join(positive_words(parsed)))
         messages = _messages_of(columns, scope, version)
         spans = term_spans(columns, terms)
         cost = QueryCost()
         cost.spend(sum(end - start for places in spans for start, end in places))
         weights = first_weights or weigh_terms(columns, terms, spans, messages)
-        found = match(columns, parsed, cost)
-        rows = np.flatnonzero(_filtered(columns, messages, query.filter) & found)
+        found = _filtered(columns, messages, query.filter) & match(columns, parsed, cost)
+        found, nearest = in_period(columns, found, parse_period(query.time, now, user.time_zone))
+        rows = np.flatnonzero(found)
         scores = np.round(score_terms(columns, spans, weights)[rows], _SCORE_DIGITS)
         everything = np.ones(len(rows), dtype=np.bool_)
         # One more than requested shows whether there is a next page.
@@ -136,25 +141,27 @@ class MessageSearch:
         positions = dict(zip(keys, (RankPosition.of(columns, *item) for item in page), strict=True))
 
         def cursor_after(key: str) -> str:
-            position = [version, weights.pack(), *positions[key]]
+            position = [version, weights.pack(), now.isoformat(), *positions[key]]
             return seal_cursor(self._store.facts.cursor_secret, _binding(scope, query), position)
 
         return _RankedMessages(
             keys,
             [round(score, _SCORE_DIGITS) for _, score in page],
             has_more=len(best) > query.page_size,
+            nearest=nearest,
             cursor_after=cursor_after,
         )
 
     def _start(
         self, scope: Scope, query: LexicalQuery, user: UserVersion
-    ) -> tuple[int, TermWeights | None, RankPosition | None]:
+    ) -> tuple[int, TermWeights | None, RankPosition | None, datetime]:
         """Return where a page begins. All pages see the user's data as the first one did."""
         if query.cursor is None:
-            return user.version, None, None
+            return user.version, None, None, datetime.now(UTC)
         secret = self._store.facts.cursor_secret
-        version, packed, *rest = open_cursor(secret, _binding(scope, query), query.cursor)
-        return int(version), TermWeights.unpack(packed), RankPosition(*rest)
+        version, packed, now, *rest = open_cursor(secret, _binding(scope, query), query.cursor)
+        weights, after = TermWeights.unpack(packed), RankPosition(*rest)
+        return int(version), weights, after, datetime.fromisoformat(now)
 
 
 def _unknown_user(scope: Scope) -> NotFound:
@@ -201,11 +208,13 @@ def _closest(
     if columns.vectors.dimensions:
         check_dimensions(len(vector), columns.vectors.dimensions)
     messages = _filtered(columns, _messages_of(columns, scope, version), query.filter)
+    period = parse_period(query.time, time_zone=user.time_zone)
+    messages, nearest = in_period(columns, messages, period)
     embedded = columns.embedded(version)
     rows = np.flatnonzero(messages & embedded)
     unembedded = int(np.count_nonzero(messages & ~embedded))
     if not len(rows):
-        return _RankedMessages([], [], unembedded=unembedded)
+        return _RankedMessages([], [], unembedded=unembedded, nearest=nearest)
     min_score = -math.inf if query.min_score is None else query.min_score
     estimates = columns.vectors.similarities(vector, columns.rows)[rows]
     lowest = min_score - _ESTIMATE_ERROR
@@ -233,4 +242,4 @@ def _filtered(columns: Columns, messages: Mask, conditions: MessageFilter) -> Ma
 
 def _binding(scope: Scope, query: LexicalQuery) -> list[object]:
     """Return what a cursor is bound to: everything but the size of the page."""
-    return ["lexical", *scope.reader(), query.text, *query.filter.fingerprint()]
+    return ["lexical", *scope.reader(), query.text, *query.filter.fingerprint(), query.time]

@@ -9,6 +9,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.store import MessageFilter, Reads
 from memrecall.store.database.cursors import LARGEST_PAGE, PAGE_SIZE, require_limit
 from memrecall.text.query import MAX_QUERY_LENGTH
+from memrecall.text.times import TimeSpan, parse_period
 from memrecall.types import Role, check_moment, check_range, check_text, check_time_zone
 
 Mode = Literal["keyword", "semantic", "hybrid"]
@@ -38,6 +39,8 @@ class SearchRequest:
     threshold: float = 0.0
     since: datetime | None = None
     until: datetime | None = None
+    time: str | None = None  # a period in words, such as "last week"
+    period: TimeSpan | None = None  # what `time` means; None: the search finds out
     role: Role | None = None
     kind: Kind | None = None  # knowledge belongs to the agent and is searched only if requested
     memory_types: tuple[str, ...] = ()
@@ -71,6 +74,7 @@ class SearchRequest:
         check_range(self.since, self.until)
         check_moment("now", self.now)
         check_moment("valid_at", self.valid_at)
+        parse_period(self.time)
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         for word in (*self.keywords, *self.expansions):
@@ -82,7 +86,8 @@ class SearchRequest:
         words = (self.memory_types, self.keywords, self.expansions, sorted(self.exclude))
         query = (self.query, self.mode, self.syntax, self.threshold)
         only = [keys if keys is None else sorted(keys) for keys in (self.only, self.only_messages)]
-        return ["search", *query, *map(str, filters), *map(list, words), only]
+        time = [self.time] if self.time else []
+        return ["search", *query, *map(str, filters), *map(list, words), only, *time]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +98,11 @@ class LexicalQuery:
     filter: MessageFilter = field(default_factory=MessageFilter)
     page_size: int = PAGE_SIZE
     cursor: str | None = None
+    time: str | None = None  # see `SearchRequest`
 
     def __post_init__(self) -> None:
         check_query_text(self.text)
+        parse_period(self.time)
         require_limit("page_size", self.page_size, LARGEST_PAGE)
 
 
@@ -108,6 +115,7 @@ class SemanticQuery:
     filter: MessageFilter = field(default_factory=MessageFilter)
     top_k: int = TOP_K
     min_score: float | None = None
+    time: str | None = None  # see `SearchRequest`
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.embedding is None):
@@ -115,6 +123,7 @@ class SemanticQuery:
         if self.text is not None:
             check_query_text(self.text)
         require_limit("top_k", self.top_k, LARGEST_TOP_K)
+        parse_period(self.time)
         if self.min_score is not None and not -1.0 <= self.min_score <= 1.0:
             raise InvalidArgument(
                 f"min_score {self.min_score} is out of range", hint="Use a cosine from -1 to 1"

@@ -150,6 +150,7 @@ class SearchPage:
     unembedded: int = 0  # rows that could be found by their words only
     next_cursor: str | None = None
     searched: int = 0  # rows that passed the filters
+    nearest: datetime | None = None  # the time closest to a period in which there is nothing
     # The memories and messages among the results as they are stored, by their keys; if requested,
     # the messages that memories come from too.
     records: Mapping[str, UserRow] = field(default_factory=dict, repr=False, compare=False)
@@ -197,6 +198,7 @@ class ScoredPage:
     next_cursor: str | None = None
     unembedded: int = 0  # messages that a semantic search could not find
     truncated: bool = False  # more were found, but they take too many bytes for one page
+    nearest: datetime | None = None  # see `SearchPage`
 
 
 def unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:

@@ -8,8 +8,9 @@ and is reported as INTERNAL with the id of the request.
 import logging
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -148,9 +149,11 @@ def problem_from_error(error: MemrecallError | RequestError) -> Problem:
     return Problem("UNAVAILABLE", message, headers=RETRY_AFTER)
 
 
-def problem_from_validation(error: "RequestValidationError") -> Problem:
-    """Return the problem that reports a request that does not fit its model."""
-    fields = [_describe_field(item) for item in error.errors()]
+def problem_from_validation(error: "RequestValidationError", known: Sequence[str] = ()) -> Problem:
+    """Return the problem that reports a request that does not fit a model with `known` fields."""
+    # An unknown field may be why another one is missing.
+    items = sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+    fields = [_describe_field(item, known) for item in items]
     message = f"{fields[0]['field']}: {fields[0]['message']}"
     return Problem("INVALID_ARGUMENT", message, {"fields": fields[:_MAX_FIELDS]})
 
@@ -164,13 +167,17 @@ def problem_from_http(error: "HTTPException", methods: str) -> Problem:
     return Problem("INVALID_ARGUMENT", str(error.detail), status=error.status_code)
 
 
-def _describe_field(item: Mapping[str, Any]) -> dict[str, str]:
+def _describe_field(item: Mapping[str, Any], known: Sequence[str]) -> dict[str, str]:
     source, *path = item["loc"]
     name = ".".join(map(str, path)) or str(source)
     if item["type"] == "json_invalid":
         return {"field": "body", "message": f"not JSON: {item['ctx']['error']}"}
     if item["type"] == "extra_forbidden":
-        return {"field": name, "message": "is not a known field; see /docs"}
+        known = known if len(path) == 1 else ()  # of the model, not of one inside of it
+        longer = [each for each in known if each.startswith(name)]
+        near = [*longer, *get_close_matches(name, known, 1)][:1]
+        way_out = f"did you mean `{near[0]}`?" if near else "see /docs"
+        return {"field": name, "message": f"is not a known field; {way_out}"}
     reason = explain_validation_problem(item)
     value = item.get("input")
     if source == "query" and isinstance(value, str) and _LOST_PLUS.search(value):

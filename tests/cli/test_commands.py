@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -13,6 +14,7 @@ import pytest
 import typer
 
 from memrecall.cli.app import app
+from memrecall.library.maintenance import diagnose
 from memrecall.store.database import distribution
 from memrecall.store.database.distribution import ClusterStatus, NodeStatus
 from tests.cases import check_each, read_rows
@@ -322,6 +324,25 @@ WHOLE = {"choices": [{"message": {"content": 'Sure: ```json\n{"sum": 5}\n```'}}]
 
 
 @pytest.mark.concurrent
+async def test_doctor_finds_local_model_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serve() as good, serve() as plain, serve() as page, serve() as gone:
+        good.models = plain.models = b'{"data": [{"id": "llama 3:8b"}, {"id": "other"}]}'
+        page.models = b"<html>"
+        gone.server_close()
+        good.answer = lambda _: tool_call("add", {"a": 2, "b": 3})
+        plain.answer = lambda _: completion({"content": "five"})
+        servers = {"Ollama": good, "LM Studio": plain, "vLLM": page, "llama.cpp": gone}
+        ports = {name: server.server_port for name, server in servers.items()}
+        diagnosis = (await diagnose({"db": "no.db"}, ports=ports)).as_dict()
+    first, second = [each for each in diagnosis["findings"] if each["subject"] == "local model"]
+    use = f"to use it: MEMRECALL_MODEL='llama 3:8b' MEMRECALL_BASE_URL={good.url}"
+    assert (first["said"], first["warning"]) == (f"Ollama calls tools; {use}", False)
+    assert "LM Studio answers with text instead of a tool call" in second["said"]
+    assert (second["warning"], diagnosis["settings"]["model"]) == (True, "")
+
+
+@pytest.mark.concurrent
 def test_doctor_tells_failures_of_a_model_apart(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,6 +561,34 @@ def test_missing_extra_is_named(
     assert (database.code, "pip install 'memrecall-agent[postgresql]'" in database.err) == (2, True)
     demo = shell("serve", "--demo")
     assert (demo.code, "pip install 'memrecall-agent[dashboard]'" in demo.err) == (2, True)
+    assert "requires nicegui, which is not installed" in demo.err
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    assert "requires fastapi, nicegui, which are not installed" in shell("serve", "--demo").err
+
+
+def test_serve_fails_in_one_line(shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memrecall.cli.serve.log_to_stderr", lambda: None)
+    db.with_name("xdg_data_home").touch()  # where the folder of the default database would be
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for options, message in (
+            (("--port", listener.getsockname()[1], "--db", db), "cannot listen on"),
+            ((), "does not exist"),
+            (("--db", "mysql://localhost/x"), "'mysql' is not supported"),
+        ):
+            outcome = shell("serve", "--port", 0, *options)
+            assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), outcome
+            assert message in outcome.err
+
+
+def test_empty_file_that_never_was_a_database_says_how_to_begin(shell: Shell, db: Path) -> None:
+    db.touch()
+    assert_error_line(shell("search", "x", "--user", "lin", "--db", db), "`memrecall add` makes")
+    assert shell("add", "I like tea", "--user", "lin", "--db", db).code == 0
+
+
+def test_delete_message_asks_only_for_a_message_that_exists(shell: Shell, chat: Path) -> None:
+    unknown = shell("delete-message", "unknown", "--user", "lin", "--db", chat)
+    assert_error_line(unknown, "there is no message 'unknown'")  # a question would raise OSError
 
 
 def test_default_database_is_in_user_data_folder(shell: Shell, tmp_path: Path) -> None:

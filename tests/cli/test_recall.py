@@ -113,6 +113,18 @@ def test_now_hides_later_messages(shell: Shell, chat: Path) -> None:
     assert "lin-1" not in result["keys_seen"]
 
 
+def test_time_filters_searches_and_recalls(shell: Shell, chat: Path) -> None:
+    note, question = "nothing for “2026-02”; the nearest is from", "“2026-02”没有任何记录，最近的是"
+    for command, empty in (("search", note), ("memories search", note), ("recall", question)):
+        call = (*command.split(), "我对什么过敏？", "--user", "lin", "--db", chat, "--time")
+        for period in ("2026-03-02", "2026年3月2日"):
+            result = shell(*call, period, "--json").json
+            (item,) = result.get("results") or result["memories"]
+            assert (item.get("content") or item["memory"]) == PEANUTS
+        assert f"{empty} 2026-03-01" in shell(*call, "2026-02").out.replace("\n", "")
+        assert_error_line(shell(*call, "soonish"), "is not a period. Write it like")
+
+
 def test_unanswerable_request_ends_in_question(shell: Shell, chat: Path) -> None:
     for user, query in (
         ("lin", "我的护照什么时候到期？"),

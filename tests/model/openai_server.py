@@ -102,6 +102,7 @@ class ModelServer(ScriptedServer[Reply]):
     def __init__(self) -> None:
         super().__init__(_Handler)
         self.answer: Callable[[dict[str, Any]], Reply] | None = None
+        self.models = b""  # the body of GET /models
 
     def next_reply(self, request: dict[str, Any]) -> Reply:
         reply = self.script.popleft() if self.script or not self.answer else self.answer(request)
@@ -114,6 +115,9 @@ class ModelServer(ScriptedServer[Reply]):
 
 class _Handler(QuietHandler):
     server: ModelServer
+
+    def do_GET(self) -> None:  # noqa: N802 -- the name that http.server calls
+        self.respond(200 if self.server.models else 501, {}, self.server.models)
 
     def do_POST(self) -> None:  # noqa: N802 -- the name that http.server calls
         length = int(self.headers["Content-Length"])

@@ -35,12 +35,12 @@ WRONG_ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
     (
         "recall",
         {"text": "tea"},
-        "there is no argument 'text'; the arguments are: query; query is missing",
+        "there is no argument 'text'; the arguments are: query, time; query is missing",
     ),
     (
         "search_messages",
         {"query": "tea", "top_k": 3},
-        "there is no argument 'top_k'; the arguments are: query, limit, cursor",
+        "there is no argument 'top_k'; the arguments are: query, limit, cursor, time",
     ),
     ("memory_get_status", {"x": 1}, "there is no argument 'x'; the arguments are: none"),
     (
@@ -66,12 +66,23 @@ async def test_errors_name_the_wrong_argument(service: HttpService) -> None:
 async def test_recall_still_takes_a_question(service: HttpService) -> None:
     async with over_http(service.url, await service.create_key("ann")) as client:
         (recall,) = [tool for tool in (await client.list_tools()).tools if tool.name == "recall"]
-        assert list(recall.input_schema["properties"]) == ["query"]
+        assert list(recall.input_schema["properties"]) == ["query", "time"]
         for name in ("query", "question"):
             answer = await call_tool(client, "recall", **{name: "What is my dog called?"})
             assert answer["memories"]
             prompt = await client.get_prompt("recall", {name: "What is my dog called?"})
             assert "Rex" in getattr(prompt.messages[0].content, "text", "")
+
+
+async def test_time_is_a_period_of_recall_and_search(service: HttpService) -> None:
+    async with over_http(service.url, await service.create_key("ann")) as client:
+        for period in ("today", "今天", "in 2019", "2019年"):
+            is_now = "2019" not in period
+            found = await call_tool(client, "search_messages", query="tea", time=period)
+            assert bool(found["messages"]) == ("nearest" not in found) == is_now
+            answer = await call_tool(client, "recall", query="my dog?", time=period)
+            assert bool(answer["memories"]) == is_now
+            assert (f"Nothing is stored for “{period}”" in str(answer)) != is_now
 
 
 async def test_listed_tools_work_with_required_arguments_only(service: HttpService) -> None:

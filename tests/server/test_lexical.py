@@ -71,6 +71,28 @@ async def test_filters_apply_before_ranking(ann: httpx.AsyncClient) -> None:
         assert set(await numbers(ann, query, filter=fields)) == expected, fields
 
 
+async def test_time_filters_every_search_and_recall(ann: httpx.AsyncClient) -> None:
+    old = make_message(7, "hotpot 火锅", ts="2025-03-09T12:00:00Z")
+    await write_messages(ann, "ann", *CHAT, old)
+    for path in (PATH, "/v1/messages/semantic_search", "/v1/memories/search"):
+        body = {"query" if "memories" in path else "query_text": "hotpot", "user_id": "ann"}
+        for period in ("March 2025", "2025年3月"):
+            answer = (await ann.post(path, json={**body, "time": period})).json()
+            (item,) = answer.get("items") or answer["results"]
+            assert (item.get("content") or item["memory"]) == old["content"]
+        empty = (await ann.post(path, json={**body, "time": "2025-04"})).json()
+        assert empty["nearest"] == old["ts"]
+    request = {"query": "上次说的火锅？", "time": "2025-04"}
+    result = (await ann.post("/v1/users/ann/recall", json=request)).json()
+    assert "最近的是 2025-03-09" in result["handoff"]["follow_up_question"]
+
+
+async def test_unknown_field_brings_the_similar_one(ann: httpx.AsyncClient) -> None:
+    for path in ("/v1/memories/search", "/v1/users/ann/recall"):
+        error = check_error(await ann.post(path, json={"q": "茶"}), 400, "INVALID_ARGUMENT")
+        assert error["message"] == "q: is not a known field; did you mean `query`?"
+
+
 async def test_most_relevant_messages_come_first(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", *CHAT)
     answer = (await search(ann, "hotpot")).json()

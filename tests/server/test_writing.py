@@ -106,7 +106,7 @@ ERROR_MESSAGES: list[tuple[Any, str]] = [
     ({"messages": []}, "messages: must have at least 1 item, and has 0"),
     ({"messages": [5]}, "messages.0: must be a JSON object"),
     ({"messages": [{"role": "user"}]}, "messages.0.content: is missing"),
-    ({"messages": [make_message(1)], "mesages": 1}, "mesages: is not a known field; see /docs"),
+    ({"messages": [], "mesages": 1}, "mesages: is not a known field; did you mean `messages`?"),
 ]
 
 

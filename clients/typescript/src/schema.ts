@@ -236,10 +236,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who Can See
+         * List Viewers
          * @description List who can read a memory or message: the members of its space, or the keys of its user.
          */
-        get: operations["who_can_see"];
+        get: operations["list_viewers"];
         put?: never;
         post?: never;
         delete?: never;
@@ -256,10 +256,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Why Seen
+         * Explain Access
          * @description Explain why the caller can read a memory or message, or the items of a recall (trace id).
          */
-        get: operations["why_seen"];
+        get: operations["explain_access"];
         put?: never;
         post?: never;
         delete?: never;
@@ -815,7 +815,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             /**
-             * @description False: store every message as a memory, verbatim.
+             * @description False: store each message as a memory, as is.
              * @default true
              */
             infer?: boolean;
@@ -831,7 +831,7 @@ export interface components {
             /** @description When messages without a time were said. */
             timestamp?: string | null;
             /**
-             * @description Respond as soon as the messages are stored.
+             * @description Respond when the messages are stored.
              * @default false
              */
             background?: boolean;
@@ -947,6 +947,8 @@ export interface components {
             /** @description 1, 2, 3 … in the order of storing, by session. */
             sequence_no: number;
             project: string | null;
+            /** @description The member who wrote it to a space. */
+            author: string | null;
         };
         /** @description A turn: the user's `message`, or in a `group` a member's message and who answers it. */
         ChatRequest: {
@@ -1051,6 +1053,8 @@ export interface components {
             results: components["schemas"]["FoundMemory"][];
             total_found: number;
             message: string;
+            /** @description The closest time, if `time` has none. */
+            nearest?: string | null;
         };
         /** @description A search result; `source` is the message that a memory comes from, null for a message. */
         FoundMemory: {
@@ -1108,6 +1112,8 @@ export interface components {
             /** @description 1, 2, 3 … in the order of storing, by session. */
             sequence_no?: number;
             project?: string | null;
+            /** @description The member who wrote it to a space. */
+            author?: string | null;
         };
         /** @description The requested entities, or relations of an entity. */
         GraphAnswer: {
@@ -1278,6 +1284,8 @@ export interface components {
             next_cursor: string | null;
             highlights: components["schemas"]["Highlight"][];
             scores: components["schemas"]["Score"][];
+            /** @description The closest time, if `time` has none. */
+            nearest?: string | null;
         };
         /** @description A search by words. */
         LexicalSearchRequest: {
@@ -1285,8 +1293,10 @@ export interface components {
             user_id: string;
             project?: string | null;
             filter?: components["schemas"]["SearchFilter"] | null;
+            /** @description Only this period: "last week", 上周, "2026-03". */
+            time?: string | null;
             /** @description Return only these fields and `message_id`. */
-            return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project")[] | null;
+            return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project" | "author")[] | null;
             /** @description Words, "phrases", AND, OR, NOT, -word, (groups), prefix*. */
             query_text: string;
             /**
@@ -1412,7 +1422,7 @@ export interface components {
             } | null;
             threshold?: number | null;
             /**
-             * @description False: rank by word and meaning scores only.
+             * @description False: rank by words and meaning only.
              * @default true
              */
             rerank?: boolean;
@@ -1436,6 +1446,8 @@ export interface components {
              * @default false
              */
             show_expired?: boolean;
+            /** @description Only this period: "last week", 上周, "2026-03". */
+            time?: string | null;
         };
         /** @description A message, in the shape of a memory. */
         MessageItem: {
@@ -1488,6 +1500,8 @@ export interface components {
             /** @description 1, 2, 3 … in the order of storing, by session. */
             sequence_no?: number;
             project?: string | null;
+            /** @description The member who wrote it to a space. */
+            author?: string | null;
             semantic_score: number;
         };
         /** @description The most similar messages, the best first. */
@@ -1497,6 +1511,8 @@ export interface components {
             truncated: boolean;
             /** @description Messages without a vector yet: not searched. */
             unembedded: number;
+            /** @description The closest time, if `time` has none. */
+            nearest?: string | null;
         };
         /** @description A message just before or after another one, or a source of a memory. */
         Nearby: {
@@ -1611,6 +1627,8 @@ export interface components {
             as_of?: string | null;
             /** @description The time zone of "yesterday", like Asia/Shanghai; default: the user's. */
             time_zone?: string | null;
+            /** @description Only this period: "last week", 上周, "2026-03". */
+            time?: string | null;
             language?: ("en" | "zh") | null;
             limits?: components["schemas"]["RecallLimits"] | null;
             /** @description For `Accept: text/plain`: size and thresholds. */
@@ -1730,8 +1748,10 @@ export interface components {
             user_id: string;
             project?: string | null;
             filter?: components["schemas"]["SearchFilter"] | null;
+            /** @description Only this period: "last week", 上周, "2026-03". */
+            time?: string | null;
             /** @description Return only these fields and `message_id`. */
-            return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project")[] | null;
+            return_fields?: ("message_id" | "ts" | "user_id" | "role" | "content" | "speaker" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata" | "sequence_no" | "project" | "author")[] | null;
             query_text?: string | null;
             query_embedding?: number[] | null;
             /** @default 20 */
@@ -2345,7 +2365,7 @@ export interface operations {
             };
         };
     };
-    who_can_see: {
+    list_viewers: {
         parameters: {
             query?: {
                 /** @description The owner of the data; optional for a key of one user. */
@@ -2373,7 +2393,7 @@ export interface operations {
             };
         };
     };
-    why_seen: {
+    explain_access: {
         parameters: {
             query?: {
                 /** @description The owner of the data; optional for a key of one user. */

@@ -27,7 +27,7 @@ from memrecall.text.privacy import DetectedKinds
 from memrecall.types import Language, NewMemory, Origin
 
 Result = TypeVar("Result")
-RecallFunction = Callable[[object], Awaitable[RecallResult]]
+RecallFunction = Callable[..., Awaitable[RecallResult]]
 RememberFunction = Callable[[Scope, NewMemory], Awaitable[list[PlanOutcome]]]
 
 NO_USER = "memory tools"  # the user id of a scope without a user: knowledge belongs to an agent
@@ -82,11 +82,11 @@ class ToolContext:
         own = self.scope.own
         return own if space_id is None else await self.enter(space_id, writes=True), plain
 
-    async def recall_messages(self, messages: object) -> RecallResult:
+    async def recall_messages(self, messages: object, time: str | None = None) -> RecallResult:
         """Recall what the last message refers to, within the limits of the interface."""
         if self.recall is None:
             raise Disabled("this interface does not support recall", hint="Use MCP or HTTP")
-        return await self.recall(messages)
+        return await self.recall(messages, time=time)
 
     async def add_memory(self, memory: NewMemory) -> list[PlanOutcome]:
         """Store a memory that a model wrote, unless it is known; the first outcome is its own."""

@@ -4,6 +4,7 @@ Docstrings of the models are part of the JSON schemas of MCP.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -45,7 +46,7 @@ async def get_memory_detail(
     owner, _ = await state.library.resolve_key(state.scope, key)
     version = await state.library.store.feed(owner.user_id).version()
     detail = await state.caches.contents.get(
-        (state.scope, owner, version, state.end_time, state.language, key),
+        (state.scope, owner, version, state.end_time, state.period, state.language, key),
         lambda: _read(state, key),
     )
     detail = detail or await _read_knowledge(state, key)
@@ -179,19 +180,21 @@ class MessageSearchParams(StrictInput):
     query: Annotated[str, Field(min_length=1)]
     limit: Annotated[int, Field(ge=1, le=50)] = 10
     cursor: str | None = None
+    time: str | None = None
 
 
 class MessageHits(ToolOutput):
-    """The best messages, the best first; `next_cursor` leads to the next ones."""
+    """The best messages, the best first; `nearest` is the closest time if `time` has none."""
 
     messages: list[dict[str, Any]]
     total_found: int
     next_cursor: str | None
+    nearest: datetime | None = None
 
 
 async def search_messages(context: ToolContext, params: MessageSearchParams) -> MessageHits:
     """Search the messages of earlier conversations."""
-    request = SearchRequest(params.query, limit=params.limit, kind="message", cursor=params.cursor)
+    request = SearchRequest(**params.model_dump(), kind="message")
     page = await context.library.search(context.scope, request)
     length = excerpt_length(len(page.results))
     contents = [hit.content for hit in page.results]
@@ -211,9 +214,8 @@ async def search_messages(context: ToolContext, params: MessageSearchParams) -> 
         }
         for hit, excerpt in zip(page.results, excerpts, strict=True)
     ]
-    return MessageHits(
-        messages=messages, total_found=page.total_found, next_cursor=page.next_cursor
-    )
+    names = ("total_found", "next_cursor", "nearest")
+    return MessageHits(messages=messages, **{name: getattr(page, name) for name in names})
 
 
 def cut_excerpts(contents: Sequence[str], words: Sequence[str], length: int) -> list[str]:

@@ -69,9 +69,8 @@ class ToolOutput(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as one JSON object; exceptions are named only if there are any."""
-        empty = {
-            name for name in ("left_out", "redacted", "space") if not getattr(self, name, True)
-        }
+        names = ("left_out", "redacted", "space", "nearest")
+        empty = {name for name in names if not getattr(self, name, True)}
         return self.model_dump(mode="json", exclude=empty)
 
     def as_text(self) -> str | None:

@@ -1,6 +1,6 @@
 """The tool `recall`: what a parent agent and an MCP client pass and get."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AliasChoices, Field, PrivateAttr
 
@@ -23,6 +23,7 @@ _EVIDENCE_FIELDS = {
 class RecallToolArguments(ToolInput):
     """Arguments of `recall` for a parent agent."""
 
+    time: ClassVar[None] = None  # a parent agent names times in its query
     query: str
     context: str | None = None
 
@@ -38,12 +39,9 @@ class RecallParams(StrictInput):
     # Clients of earlier versions send `question`.
     query: Annotated[
         str,
-        Field(
-            min_length=1,
-            max_length=10_000,
-            validation_alias=AliasChoices("query", "question"),
-        ),
+        Field(min_length=1, max_length=10_000, validation_alias=AliasChoices("query", "question")),
     ]
+    time: str | None = None
 
     def messages(self) -> str:
         """Return the conversation to recall for."""
@@ -160,4 +158,4 @@ async def recall(
     context: ToolContext, arguments: RecallToolArguments | RecallParams
 ) -> RecallResult:
     """Recall what the request refers to."""
-    return await context.recall_messages(arguments.messages())
+    return await context.recall_messages(arguments.messages(), arguments.time)

@@ -72,7 +72,7 @@ async def _find_knowledge(state: RecallState, arguments: SearchMemoriesInput) ->
     """Return relevant entries of the agent's knowledge base, which nobody said at any time."""
     types, times = arguments.memory_types, (arguments.since, arguments.until)
     is_excluded = bool(types) and "knowledge" not in (types or ())
-    if is_excluded or any(times) or arguments.time_range_days or arguments.role:
+    if is_excluded or any(times) or arguments.time_range_days or arguments.role or state.period:
         return []
     if not await state.has_knowledge():
         return []
@@ -126,11 +126,10 @@ def _make_request(
         memory_types=tuple(arguments.memory_types or ()),
         keywords=tuple(arguments.keywords or ()),
         expansions=expansions,
-        exclude=frozenset(
-            message.message_id for message in messages if message.message_id is not None
-        ),
+        exclude=frozenset(each.message_id for each in messages if each.message_id is not None),
         now=state.now,
         time_zone=state.time_zone,
+        period=state.period,
     )
 
 
@@ -285,8 +284,9 @@ def _passes(request: SearchRequest, message: Message) -> bool:
         return False
     if request.role is not None and message.role is not request.role:
         return False
-    since, until = request.since, request.until
-    return (since is None or message.ts >= since) and (until is None or message.ts < until)
+    since, until, ts = request.since, request.until, message.ts
+    is_inside = request.period is None or request.period.covers(ts)
+    return is_inside and (since is None or ts >= since) and (until is None or ts < until)
 
 
 def _source_hit(message: Message, answer: Hit) -> Hit:
@@ -317,6 +317,7 @@ def _answer(
     new_keys = state.add_hits(hits)
     state.consecutive_searches += 1  # only now: a failed search that is retried counts once
     state.withheld = max(state.withheld, page.withheld)
+    state.nearest = page.nearest
     if page.degraded is not None:
         state.degraded[page.message] = None
     total_found = page.total_found + len(knowledge)

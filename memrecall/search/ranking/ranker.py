@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +40,9 @@ from memrecall.search.ranking.selection import (
     top_positions,
     visible_rows,
 )
-from memrecall.search.request import Mode, SearchRequest
+from memrecall.search.request import Mode
 from memrecall.search.results import ScoreParts, SearchPage
+from memrecall.types import to_zone
 
 _WEIGHTS: dict[Mode, RankingWeights] = {"hybrid": HYBRID, "keyword": KEYWORD, "semantic": SEMANTIC}
 # The features that the parts of a score are the sums of.
@@ -125,10 +127,11 @@ class Ranking:
         relevance = self.relevance[is_open]
         page = SearchPage(
             total_found=int(np.count_nonzero(is_found)),
-            explanation="" if best else _explain(self.visible, relevance, request),
+            explanation="" if best else _explain(self.visible, relevance, self.query),
             withheld=self.withheld,
             unembedded=self.unembedded,
             searched=int(np.count_nonzero(self.visible.open)),
+            nearest=self.visible.nearest,
             outdated=self._outdated(),
         )
         first: Rows = np.array(best[: request.limit], dtype=np.int64)
@@ -169,18 +172,9 @@ def rank(columns: Columns, scope: Scope, query: RankingQuery) -> Ranking:
         relevance, probability = calibrate(scores, visible.open[rows], features, support)
     unembedded = 0 if query.vector is None else np.count_nonzero(alive & ~semantic.embedded)
     withheld = count_matches(query, row_scores, rows[~visible.open[rows]])
+    counts = (withheld, int(unembedded))
     return Ranking(
-        columns,
-        query,
-        rows,
-        features,
-        scores,
-        relevance,
-        probability,
-        support,
-        visible,
-        withheld,
-        int(unembedded),
+        columns, query, rows, features, scores, relevance, probability, support, visible, *counts
     )
 
 
@@ -229,7 +223,11 @@ def _part_shares(weights: RankingWeights) -> tuple[list[str], npt.NDArray[np.flo
     return names, np.array([[part.get(name, 0.0) for name in names] for part in parts])
 
 
-def _explain(visible: VisibleRows, scores: Floats, request: SearchRequest) -> str:
+def _explain(visible: VisibleRows, scores: Floats, query: RankingQuery) -> str:
+    request = query.request
+    if visible.nearest and request.period:
+        day = to_zone(visible.nearest, ZoneInfo(request.time_zone or query.time_zone))
+        return f"nothing for “{request.period.text}”; the nearest is from {day:%Y-%m-%d}"
     if not visible.open.any():
         return "no stored row matches the filters"
     if not len(scores):

@@ -1,7 +1,7 @@
 """Which rows may be results, and the first of them in order."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,9 @@ from memrecall.search.index.rows import (
 from memrecall.search.ranking.lexical import match_words
 from memrecall.search.request import KINDS, SearchRequest
 from memrecall.store import MessageFilter
+from memrecall.text.times import TimeSpan
+
+_FAR = 1 << 62  # microseconds, before and after every time
 
 
 class RankPosition(NamedTuple):
@@ -43,6 +46,7 @@ class VisibleRows(NamedTuple):
 
     open: Mask
     withheld: Mask
+    nearest: datetime | None  # see `SearchPage`
 
 
 def visible_rows(
@@ -54,10 +58,27 @@ def visible_rows(
     passing = in_scope(columns, scope, alive & valid)
     for condition in _conditions(columns, request):
         passing &= condition
-    if scope.allows(Permission.SENSITIVE):
-        return VisibleRows(passing, np.zeros_like(passing))
-    withheld = passing & table.sensitive
-    return VisibleRows(passing & ~withheld, withheld)
+    is_hidden = np.bool_(not scope.allows(Permission.SENSITIVE)) & table.sensitive
+    visible, nearest = in_period(columns, passing & ~is_hidden, request.period)
+    withheld, _ = in_period(columns, passing & is_hidden, request.period)
+    return VisibleRows(visible, withheld, nearest)
+
+
+def in_period(
+    columns: Columns, rows: Mask, period: TimeSpan | None
+) -> tuple[Mask, datetime | None]:
+    """Return the rows of a period and, if it has none, the time of the row closest to it."""
+    if period is None:
+        return rows, None
+    start = to_micros(period.start) if period.start else -_FAR
+    end = to_micros(period.end) if period.end else _FAR
+    ts = columns.table.ts
+    inside: Mask = rows & (ts >= start) & (ts < end)
+    if inside.any() or not rows.any():
+        return inside, None
+    times = ts[rows]
+    nearest = int(times[np.maximum(start - times, times - end).argmin()])
+    return inside, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nearest)
 
 
 def in_scope(columns: Columns, scope: Scope, rows: Mask) -> Mask:

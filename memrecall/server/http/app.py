@@ -139,9 +139,7 @@ def create_app(
     service = Service(library, metrics, limiter, memory, model_client)
     origins = settings.allowed_origins()
     request_limiter = RequestLimiter(
-        metrics,
-        key_rate=settings.key_rate,
-        address_rate=settings.address_rate,
+        metrics, key_rate=settings.key_rate, address_rate=settings.address_rate
     )
     authenticator = Authenticator(
         library.store.keys,
@@ -268,9 +266,12 @@ def describe_api() -> dict[str, Any]:
     return _routes().openapi()
 
 
-async def _handle_validation_error(_request: Request, error: Exception) -> Response:
+async def _handle_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- as registered
-    return problem_response(problem_from_validation(error))
+    inputs = request.scope["route"].dependant
+    models = [each.field_info.annotation for each in (*inputs.body_params, *inputs.query_params)]
+    known = [name for each in models for name in getattr(each, "model_fields", ())]
+    return problem_response(problem_from_validation(error, known))
 
 
 async def _handle_http_exception(request: Request, error: Exception) -> Response:

@@ -16,7 +16,9 @@ from memrecall.server.http.message_models import (
     MAX_CURSOR,
     Digits,
     InputMessages,
+    Nearest,
     OwnerId,
+    Period,
     ProjectName,
     QueryText,
     RequestModel,
@@ -30,8 +32,7 @@ from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment, Or
 MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000
 
 _AgentId = Annotated[
-    Id,
-    Field(description="Must be the agent of the key, if any.", json_schema_extra=ID_BOUNDS),
+    Id, Field(description="Must be the agent of the key, if any.", json_schema_extra=ID_BOUNDS)
 ]
 _TypeName = Annotated[CleanText, Field(min_length=1, max_length=LABEL_LENGTH)]
 MemoryText = Annotated[CleanText, Field(min_length=1, pattern=r"\S")]
@@ -108,9 +109,9 @@ class AddRequest(SessionRequest):
 
     messages: Annotated[InputMessages, Field(max_length=MAX_BATCH), accept_messages(MAX_BATCH)]
     metadata: dict[str, Any] | None = None
-    infer: Annotated[
-        bool, Field(strict=True, description="False: store every message as a memory, verbatim.")
-    ] = True
+    infer: Annotated[Flag, Field(description="False: store each message as a memory, as is.")] = (
+        True
+    )
     memory_type: Annotated[
         _TypeName | None, Field(description="`short` and `long` set the layer.")
     ] = None
@@ -126,9 +127,7 @@ class AddRequest(SessionRequest):
     timestamp: Annotated[
         Moment | None, Field(description="When messages without a time were said.")
     ] = None
-    background: Annotated[
-        bool, Field(strict=True, description="Respond as soon as the messages are stored.")
-    ] = False
+    background: Annotated[Flag, Field(description="Respond when the messages are stored.")] = False
 
 
 class MemorySearchRequest(SessionRequest):
@@ -139,9 +138,7 @@ class MemorySearchRequest(SessionRequest):
     top_k: Annotated[TopK, Field(strict=True, le=LARGEST_LIMIT)] = None
     filters: Filters | None = None
     threshold: Annotated[float | None, Field(strict=True, ge=0.0, le=1.0)] = None
-    rerank: Annotated[
-        bool, Field(strict=True, description="False: rank by word and meaning scores only.")
-    ] = True
+    rerank: Annotated[Flag, Field(description="False: rank by words and meaning only.")] = True
     as_of: AsOf = None
     kinds: Annotated[Kinds, Field(description="Search memories, messages or both.")] = "all"
     explain: Annotated[Flag, Field(description="Add the parts of each score.")] = False
@@ -149,6 +146,7 @@ class MemorySearchRequest(SessionRequest):
         Moment | None, Field(description='Today, for words such as "yesterday".')
     ] = None
     show_expired: Annotated[ShowExpired, Field(strict=True)] = False
+    time: Period = None
 
 
 class UpdateRequest(RequestModel):
@@ -300,6 +298,7 @@ class FoundMemories(BaseModel):
     results: list[FoundMemory]
     total_found: int
     message: str
+    nearest: Nearest = None
 
 
 class MemoryEvent(BaseModel):

@@ -77,8 +77,7 @@ ProjectName = Annotated[
 ]
 # An encoded slash arrives as a NUL: see `preserve_encoded_slashes`.
 PathId = Annotated[
-    Id,
-    BeforeValidator(lambda value: value.replace("\0", "/") if isinstance(value, str) else value),
+    Id, BeforeValidator(lambda value: value.replace("\0", "/") if isinstance(value, str) else value)
 ]
 # Comes last: bounds that follow a validator are not in the schema.
 Digits = BeforeValidator(require_digits)
@@ -93,6 +92,9 @@ _Cursor = Annotated[
 ]
 _Since = Annotated[Moment, Field(description="Start of the time range (inclusive).")]
 _Until = Annotated[Moment, Field(description="End of the time range (exclusive).")]
+_PERIOD = 'Only this period: "last week", 上周, "2026-03".'
+Period = Annotated[str | None, Field(min_length=1, max_length=100, description=_PERIOD)]
+Nearest = Annotated[datetime | None, Field(description="The closest time, if `time` has none.")]
 Strict = Field(strict=True)  # JSON says 5, not "5" and not 5.0
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=r"\S")]
 RoleName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(ROLE_NAMES)})]
@@ -193,6 +195,7 @@ class _SearchRequest(RequestModel):
     user_id: OwnerId
     project: ProjectName | None = None
     filter: SearchFilter | None = None
+    time: Period = None
     return_fields: Annotated[
         list[ReturnField] | None,
         Field(max_length=20, description="Return only these fields and `message_id`."),
@@ -209,8 +212,7 @@ class LexicalSearchRequest(_SearchRequest):
     """A search by words."""
 
     query_text: Annotated[
-        QueryText,
-        Field(description='Words, "phrases", AND, OR, NOT, -word, (groups), prefix*.'),
+        QueryText, Field(description='Words, "phrases", AND, OR, NOT, -word, (groups), prefix*.')
     ]
     page_size: Annotated[PageSize, Strict] = PAGE_SIZE
     cursor: _Cursor | None = None
@@ -339,6 +341,7 @@ class LexicalPage(BaseModel):
     next_cursor: str | None
     highlights: list[Highlight]
     scores: list[Score]
+    nearest: Nearest = None
 
 
 class NearMessages(BaseModel):
@@ -347,6 +350,7 @@ class NearMessages(BaseModel):
     items: list[NearMessage]
     truncated: Annotated[bool, Field(description="True if more would be too many bytes.")]
     unembedded: Annotated[int, Field(description="Messages without a vector yet: not searched.")]
+    nearest: Nearest = None
 
 
 class WrittenMessage(BaseModel):

@@ -120,8 +120,8 @@ async def search_messages_by_words(body: LexicalSearchRequest, context: Context)
     """
     scope = await context.scope(body.user_id, project=body.project)
     context.log_fields["query_chars"] = len(body.query_text)
-    query = LexicalQuery(body.query_text, body.message_filter(), body.page_size, body.cursor)
-    page = ScoredPage()
+    pages = (body.message_filter(), body.page_size, body.cursor, body.time)
+    query, page = LexicalQuery(body.query_text, *pages), ScoredPage()
     async with context.tolerate_new_user(scope):
         page = await context.library.find_messages(scope, query)
     context.service.metrics.count_search("lexical")
@@ -138,6 +138,7 @@ async def search_messages_by_words(body: LexicalSearchRequest, context: Context)
             for hit in page.items
         ],
         scores=[{"message_id": hit.message.message_id, "score": hit.score} for hit in page.items],
+        **({"nearest": page.nearest} if page.nearest else {}),
     )
 
 
@@ -150,10 +151,8 @@ async def search_messages_by_meaning(body: SemanticSearchRequest, context: Conte
     """
     scope = await context.scope(body.user_id, project=body.project)
     context.log_fields["query_chars"] = len(body.query_text or "")
-    query = SemanticQuery(
-        body.query_text, body.query_embedding, body.message_filter(), body.top_k, body.min_score
-    )
-    page = ScoredPage()
+    limits = (body.message_filter(), body.top_k, body.min_score, body.time)
+    query, page = SemanticQuery(body.query_text, body.query_embedding, *limits), ScoredPage()
     async with context.tolerate_new_user(scope):
         page = await context.library.nearest_messages(scope, query)
     context.service.metrics.count_search("semantic")
@@ -164,7 +163,9 @@ async def search_messages_by_meaning(body: SemanticSearchRequest, context: Conte
         )
         for hit in page.items
     )
-    return await items_response(items, truncated=page.truncated, unembedded=page.unembedded)
+    facts: dict[str, Any] = {"nearest": page.nearest} if page.nearest else {}
+    facts |= {"truncated": page.truncated, "unembedded": page.unembedded}
+    return await items_response(items, **facts)
 
 
 def _require_own_labels(

@@ -28,6 +28,7 @@ from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import (
     InputMessages,
     PathId,
+    Period,
     ProjectName,
     QueryText,
     RequestModel,
@@ -112,6 +113,7 @@ class RecallRequest(RequestModel):
             description='The time zone of "yesterday", like Asia/Shanghai; default: the user\'s.'
         ),
     ] = None
+    time: Period = None
     language: Language | None = None
     limits: RecallLimits | None = None
     block: Annotated[
@@ -242,9 +244,8 @@ class RecallHandler:
         )
         model_client = service.model_client if self.uses_model else None
         recaller = Recaller(service.library, self.scope, model_client, options)
-        stream = stream_recall(
-            recaller, body.conversation(), as_of=body.as_of, time_zone=body.time_zone
-        )
+        moments = body.model_dump(include={"as_of", "time_zone", "time"})
+        stream = stream_recall(recaller, body.conversation(), **moments)
         async with aclosing(stream) as events:
             async for event in events:
                 if isinstance(event, TraceEvent):

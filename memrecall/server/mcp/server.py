@@ -340,9 +340,9 @@ def make_context(
     options = RecallOptions(keep_traces_days=library.settings.trace_days)
     recaller = Recaller(library, scope, model_client, options)
 
-    async def recall(messages: object) -> RecallResult:
+    async def recall(messages: object, time: str | None = None) -> RecallResult:
         async with limiter():
-            result = await _recall(recaller, messages, request)
+            result = await _recall(partial(recaller.recall, messages, time=time), request)
         if result.stop_reason is StopReason.STORAGE_FAILED:
             raise StorageError(result.problem or "the database failed")
         return result
@@ -367,12 +367,13 @@ def make_ingestor(library: Library, model_client: Any) -> Ingestor:
     return Ingestor(library, extractor, Processes())
 
 
-async def _recall(recaller: Recaller, messages: object, request: McpRequest | None) -> RecallResult:
+async def _recall(
+    run: Callable[..., Awaitable[RecallResult]], request: McpRequest | None
+) -> RecallResult:
     """Recall; a caller that sent a progress token is told of each tool call."""
     if request is None or (request.meta or {}).get("progress_token") is None:
-        return await recaller.recall(messages)
+        return await run()
     steps = 0
-    run = partial(recaller.recall, messages)
     async with aclosing(stream_events(lambda observer: run(observer=observer))) as items:
         async for item in items:
             if isinstance(item, RecallResult):

@@ -132,11 +132,12 @@ def require_whole(file: Path, *, create: bool) -> None:
         return
     log, snapshots = (file.with_name(file.name + suffix) for suffix in ("-wal", "-index"))
     was_database = snapshots.exists() or (log.exists() and log.stat().st_size > 0)
+    problem, hint = f"{file} is empty (0 bytes)", "`memrecall add` makes a database of it"
+    if was_database:
+        problem += ", and not a database any more"
+        hint = "Restore a backup, or remove the file and its -wal and -shm to start empty"
     if was_database or not create:
-        raise StorageUnreachable(
-            f"{file} is empty (0 bytes), and not a database any more",
-            hint="Restore a backup, or remove the file and its -wal and -shm to start empty",
-        )
+        raise StorageUnreachable(problem, hint=hint)
 
 
 def _require_own(file: Path) -> None:

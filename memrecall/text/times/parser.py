@@ -2,17 +2,19 @@
 
 An expression is a chain of pieces, each placed in the one before it (去年 五月 三日) or, in
 English, in the one after it (May of last year). Two chains joined by "to" are a range. Every step
-moves forward and looks at a bounded piece of the text, so parsing takes linear time. Nothing here
-reads the clock.
+moves forward and looks at a bounded piece of the text, so parsing takes linear time. Only
+`parse_period` may read the clock.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from typing import Literal, NamedTuple
+from zoneinfo import ZoneInfo
 
+from memrecall.errors import InvalidArgument
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import chinese, english
 from memrecall.text.times.grammar import (
@@ -39,6 +41,7 @@ from memrecall.text.times.periods import (
     next_occurrence,
     shift,
 )
+from memrecall.text_length import truncate_text
 
 TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", "range"]
 
@@ -46,6 +49,8 @@ TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", 
 _LOWER_CASE = {ord(upper): ord(upper) + 32 for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 _LOOKALIKES = {ord(old): ord(new) for old, new in zip("–—〜○\xa0", "--~〇 ", strict=True)}
 _FOLDING = _LOWER_CASE | _LOOKALIKES
+_LONGEST_PERIOD = 100  # characters
+_PERIODS = 'Write it like "last week", "March 2026", 2026-03-18, 上周 or 去年三月'
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,27 @@ class TimeSpan:
     text: str
     position: int
     grain: TimeGrain
+
+    def covers(self, moment: datetime) -> bool:
+        """Return True if a moment is in the span."""
+        has_begun = self.start is None or self.start <= moment
+        return has_begun and (self.end is None or moment < self.end)
+
+
+def parse_period(
+    text: str | None, now: datetime | None = None, time_zone: str = "UTC"
+) -> TimeSpan | None:
+    """Return the period that a text names, None without one; InvalidArgument if it says else."""
+    if text is None:
+        return None
+    words = text.strip()
+    # "May" and "2025" are ambiguous in a sentence, but not here.
+    candidates = (words, f"in {words}") if len(words) <= _LONGEST_PERIOD else ()
+    for candidate in candidates:
+        for span in find_times(candidate, now or datetime.now(UTC), ZoneInfo(time_zone)):
+            if span.text == candidate:
+                return replace(span, text=words)
+    raise InvalidArgument(f"time {truncate_text(text, 80)!r} is not a period", hint=_PERIODS)
 
 
 def find_times(
