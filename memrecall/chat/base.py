@@ -41,7 +41,7 @@ from memrecall.messages import (
 )
 from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules, load_prompt
-from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.scope import DEFAULT_NAME, KEY_MEMBER, Scope
 from memrecall.store import WriteStatus
 from memrecall.types import Language, Message, NewMessage, Role
 
@@ -211,7 +211,9 @@ class Chat:
             agent_id=scope.agent_id,
             session_id=self._session,
             extractor=extractor,
-        ).bind(member=scope.member)
+        )
+        if scope.member is not None and scope.member.startswith(KEY_MEMBER):
+            memory = memory.bind(member=scope.member)
         result = await (memory.space(scope.space) if scope.space else memory).add([message])
         for problem in result["problems"]:  # without the details, which may quote the message
             _log.warning("a chat could not extract %s", problem.partition(":")[0])

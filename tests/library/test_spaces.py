@@ -211,17 +211,23 @@ async def test_a_role_is_checked_again_in_the_transaction_of_a_write(
     assert await store.feed(OWNER).version() is None
 
 
-async def test_the_last_admin_stays_and_a_deletion_names_the_space(memory: AsyncMemory) -> None:
+async def test_the_last_admin_stays_and_a_deletion_names_the_space(
+    memory: AsyncMemory, library: Library
+) -> None:
     ann = team(memory, "ann")
     for work in (ann.leave(), ann.set_member("ann", "reader"), ann.remove_member("ann")):
         assert type(await refusal(work)) is Conflict
     assert type(await refusal(ann.delete_space(name=TEAM))) is InvalidArgument
+    key, _ = await library.store.keys.create(Grant(frozenset({"dora"})), name="bot")
+    await ann.set_member(f"key:{key.key_id}", "admin")
+    assert type(await refusal(ann.set_member("key:none", "admin"))) is NotFound
+    assert type(await refusal(ann.leave())) is Conflict  # a key may be revoked
     await ann.set_member("ben", "admin")
     await ann.leave()
     assert await memory.bind(user_id="ann").spaces() == []
     actions = [entry["action"] for entry in await team(memory, "ben").audit()]
     assert actions[:2] == ["leave", "role"]
-    assert actions.count("join") == 2
+    assert actions.count("join") == 3
     await team(memory, "ben").delete_space(name="Team X")
     assert type(await refusal(team(memory, "ben").get_all())) is NotFound
 
@@ -345,6 +351,7 @@ async def test_promotion_copies_a_memory_with_its_message(memory: AsyncMemory) -
     item = await memory.bind(user_id="cleo", spaces=(TEAM,)).get(copy["id"])
     assert item is not None
     assert (item["author"], item["subject"]) == ("Ben", "Ben")
+    assert item["memory"] == "Ben's office is Oslo"
     assert "office: Oslo." in str(await team(memory, "cleo").get_all(messages=True))
     key = copy["id"].partition("/")[2]
     assert type(await refusal(memory.bind(user_id="ann").demote(key, TEAM))) is Forbidden
@@ -377,8 +384,9 @@ async def test_who_can_see_and_why(memory: AsyncMemory, library: Library) -> Non
     assert type(await refusal(memory.bind(user_id="dora").who_can_see(key))) is NotFound
 
 
-async def test_a_key_can_be_a_member(memory: AsyncMemory) -> None:
-    member = "key:0123456789abcdef"
+async def test_a_key_can_be_a_member(memory: AsyncMemory, library: Library) -> None:
+    key, _ = await library.store.keys.create(Grant(frozenset({"dora"})), name="bot")
+    member = f"key:{key.key_id}"
     await team(memory, "ann").set_member(member, "reader", name="Bot")
     bot = memory.bind(user_id="dora", member=member)
     assert (await bot.space(TEAM).search("launch"))["results"]

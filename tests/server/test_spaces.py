@@ -310,7 +310,9 @@ async def test_message_searches_cover_named_spaces(service: HttpService) -> None
     await write_messages(ann, f"space:{TEAM}", make_message(1, "Kestrel starts on Friday"))
     await service.library.vectors.settle()
     headers = {SPACES_HEADER: TEAM}
-    found = {"message_id": f"space:{TEAM}/m001", "user_id": f"space:{TEAM}", "author": "ann"}
+    named = await ann.put(f"/v1/spaces/{TEAM}/members/ann", json={"role": "admin", "name": "Ann"})
+    assert named.status_code == 200
+    found = {"message_id": f"space:{TEAM}/m001", "user_id": f"space:{TEAM}", "author": "Ann"}
     for kind in ("lexical", "semantic"):
         path, body = f"/v1/messages/{kind}_search", {"user_id": "ben", "query_text": "Kestrel"}
         (item,) = (await ben.post(path, json=body, headers=headers)).json()["items"]
@@ -323,7 +325,7 @@ async def test_message_searches_cover_named_spaces(service: HttpService) -> None
         items = (await ben.post(path, json=body, headers=headers)).json()["items"]
         assert {item["message_id"]: item["author"] for item in items} == {
             "m001": None,
-            f"space:{TEAM}/m001": "ann",
+            f"space:{TEAM}/m001": "Ann",
         }
     path = "/v1/messages/lexical_search"
     query = {"query_text": "Kestrel"}

@@ -254,6 +254,7 @@ class IncomingMessage(NewMessage):
     sequence_no: Annotated[
         int | None, Field(strict=True, description="Ignored: the service counts.")
     ] = None
+    author: Annotated[Name | None, Field(description="Ignored: who sends it is the author.")] = None
 
     _join_parts = model_validator(mode="before")(join_content_parts)
 
