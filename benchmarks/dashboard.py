@@ -134,7 +134,6 @@ def pages(trace_id: str) -> dict[str, str]:
         "one recall": f"/recalls/trace?{user_query}&id={trace_id}",
         "knowledge": "/knowledge",
         "evaluations": "/evaluations",
-        "try it": f"/try?{user_query}",
     }
 
 

@@ -36,7 +36,6 @@ NAVIGATION = (
     ("recalls", "/recalls", "manage_search"),
     ("spaces", "/spaces", "groups"),
     ("evaluations", "/evaluations", "fact_check"),
-    ("try_it", "/try", "chat"),
 )
 EXPLORER_TABS = (
     ("messages", "/explorer"),
@@ -229,7 +228,6 @@ async def _draw_frame(page: Page, path: str) -> None:
 def _open_pages(principal: Principal) -> list[tuple[str, str, str]]:
     """Return the entries of the menu that a key can use."""
     closed = set() if Permission.OPERATOR in principal.permissions else {"evaluations"}
-    closed |= {"try_it"} if principal.read_only else set()  # each message of a chat is stored
     return [entry for entry in NAVIGATION if entry[0] not in closed]
 
 

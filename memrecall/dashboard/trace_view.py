@@ -1,6 +1,5 @@
 """The view of a recall on pages: timeline, steps, handoff and evidence."""
 
-import json
 from typing import Any
 
 from nicegui import ui
@@ -9,7 +8,6 @@ from memrecall.agent.result import Certainty, RecallResult, StopReason
 from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
-from memrecall.chat import ToolCall, ToolResult
 from memrecall.dashboard.page import WORDS, Page
 from memrecall.dashboard.widgets import (
     card,
@@ -26,26 +24,6 @@ from memrecall.text_length import truncate_text
 _MAX_CHARS = 6_000
 _FAILURES = frozenset({StopReason.MODEL_FAILED, StopReason.STORAGE_FAILED})
 _ICONS = {"model": "psychology", "tool": "build", "note": "chat_bubble_outline", "end": "flag"}
-
-
-def draw_call(page: Page, call: ToolCall, result: ToolResult) -> None:
-    """Draw a tool call of a chat turn, collapsed, with the side that made it."""
-    caller = page.text("forged") if call.forged else page.text("by_model")
-    with ui.expansion(f"{call.name} · {caller}", icon="build") as panel:
-        panel.classes("mr-expansion").props("dense")
-        for name, text in (("arguments", call.arguments), ("result", result.content)):
-            dim_label(page.text(name))
-            code = ui.label(truncate_text(_indent_json(text), _MAX_CHARS)).classes("mr-code")
-        if result.is_error:
-            code.classes("mr-bad")
-
-
-def _indent_json(text: str) -> str:
-    """Return indented JSON, or the text itself if it is not JSON."""
-    try:
-        return json.dumps(json.loads(text), ensure_ascii=False, indent=1)
-    except ValueError:
-        return text
 
 
 def key_link(page: Page, key: str, kind: str | None) -> str:

@@ -58,7 +58,6 @@ def sample_pages(ids: Mapping[str, str]) -> dict[str, str]:
         "memories of a space": "/explorer/memories?user=ann&space=team-x",
         "evaluations": "/evaluations",
         "evaluation run": "/evaluations/run?name=second",
-        "try it": "/try?user=maya",
         "unknown user": "/explorer?user=nobody",
         "unknown page": "/nothing",
     }

@@ -55,7 +55,6 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
         "recalls": ("/recalls?user=maya", {}),
         "recall": (f"/recalls/trace?user=maya&id={ids['recall']}", {}),
         "evaluation": ("/evaluations/run?name=recall-local", {}),
-        "try": ("/try?user=maya", {}),
         "chinese": ("/explorer?user=lin&q=过敏+OR+数据库", chinese),
         "narrow": ("/recalls?user=lin", {"viewport": NARROW}),
         "changes": ("/explorer/changes?user=maya", {}),
@@ -75,10 +74,6 @@ async def take_screenshots(url: str, browser_path: str, ids: dict[str, str]) -> 
             page = await (await browser.new_context(**options)).new_page()
             await page.goto(url + path)
             await page.wait_for_selector("main")
-            if name == "try":
-                await page.fill("[aria-label='Your message']", "Who has my spare key?")
-                await page.keyboard.press("Enter")
-                await page.wait_for_selector("h2:has-text('Handoff')")
             await page.wait_for_timeout(800)  # for charts and fonts
             file = PICTURES / f"dashboard-{name}.png"
             await page.screenshot(path=file)

@@ -106,7 +106,6 @@ async def test_pages_of_other_users_are_refused(browser: Any, keyed_server: Keye
             "/explorer/user?user=lin",
             "/recalls?user=lin",
             "/recalls/trace?user=lin&id=x",
-            "/try?user=lin",
         ):
             answer = await window.page.request.get(server.url + path)
             assert answer.status == 404, path
@@ -124,14 +123,11 @@ async def test_read_only_key_can_change_nothing(browser: Any, keyed_server: Keye
             ("/explorer/memories", "a:has-text('allergic to peanuts')", "Delete", "Delete"),
             ("/explorer", "", "delete_forever", "Erase permanently"),
             ("/recalls", ".mr-list a >> nth=0", "Right", ""),
-            ("/try", "", "Send", ""),
         ):
             await window.open(f"{path}?user=maya")
             if link:
                 await page.click(link)
                 await window.ready()
-            if path == "/try":
-                await page.fill("[aria-label='Your message']", "hello")
             await page.click(f"main button:has-text('{button}') >> nth=0")
             if dialog:
                 await page.click(f".q-dialog button:has-text('{dialog}')")
@@ -141,7 +137,7 @@ async def test_read_only_key_can_change_nothing(browser: Any, keyed_server: Keye
 async def test_menu_has_only_pages_that_the_key_can_use(browser: Any, keyed_server: Keyed) -> None:
     server, keys = keyed_server
     common = ["Overview", "Explorer", "Knowledge", "Recalls", "Spaces"]
-    for name, others in (("all", ["Evaluations", "Try it"]), ("maya", ["Try it"]), ("reader", [])):
+    for name, others in (("all", ["Evaluations"]), ("maya", []), ("reader", [])):
         async with window_on(browser, server.url) as window:
             await sign_in(window, keys[name])
             await window.open("/nothing")
@@ -170,7 +166,7 @@ async def test_pages_work_with_empty_database(browser: Any, tmp_path: Path, chro
             for way in ("memrecall import", "from memrecall import Memory", "memrecall mcp"):
                 assert way in text
             assert str(tmp_path / "a.db") in text
-            for path in ("/explorer", "/recalls", "/try"):
+            for path in ("/explorer", "/recalls"):
                 await window.open(path)
                 assert "No user has stored data yet." in await window.text()
             await window.open("/evaluations")
