@@ -116,7 +116,7 @@ def pages(trace_id: str) -> dict[str, str]:
     """Return the paths of the pages by name."""
     user_query = f"user={USER}"
     return {
-        "overview, service": "/?span=week",
+        "overview, service": f"/?{user_query}&all=yes",
         "overview, user": f"/?{user_query}",
         "messages": f"/explorer?{user_query}",
         "messages of a session": f"/explorer?{user_query}&session=s0007&role=user",

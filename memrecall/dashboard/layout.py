@@ -10,6 +10,7 @@ from pathlib import Path
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 from nicegui import background_tasks, ui
+from nicegui.elements.mixins.text_element import TextElement
 
 from memrecall.dashboard.auth import MISSING, PREFERENCES, SEE_OTHER, SIGN_IN, SIGN_OUT, local_path
 from memrecall.dashboard.page import SPACE_PAGE, SPACE_PAGES, Page, Redirect
@@ -53,6 +54,8 @@ _THEMES = {
 }
 _DARK = {"auto": None, "light": False, "dark": True}
 _STYLE = Path(__file__).with_name("style.css")
+_KEYS = Path(__file__).with_name("keys.js").read_text("utf-8")
+_KEY_NAMES = {"/": "key_search", "j": "key_next", "k": "key_previous", "?": "key_help"}
 _FRAME_SECONDS = 0.4  # until a page is sent without its content, which follows when it is ready
 _POLL_SECONDS = 0.5  # between two updates of the progress
 _MAX_NAME = 80  # characters of an unknown name
@@ -93,6 +96,7 @@ def _configure(page: Page, title: str) -> None:
     client.title = f"{title} · memrecall"
     client.on_exception(lambda error: notify_error(page, error))
     ui.add_css(_STYLE)
+    ui.add_head_html(f"<script>{_KEYS}</script>")
     ui.colors(primary="#2f5fc4", secondary="#5b6675", accent="#7a5cc7", dark="#1d2026")
 
 
@@ -207,8 +211,10 @@ async def _draw_frame(page: Page, path: str) -> None:
     with ui.header().classes("mr-header"):
         menu = ui.button(icon="menu").props("flat round dense").classes("mr-menu")
         menu.props["aria-label"] = page.text("menu")
-        ui.link("memrecall", "/").classes("mr-brand")
+        ui.link("memrecall", page.user_link("/")).classes("mr-brand")
         ui.space()
+        await _draw_switcher(page, path)
+        _draw_keys(page)
         _draw_switches(page)
         _draw_identity(page, principal)
     # Without a value, the library asks the browser for it, and a slow one makes that an error.
@@ -223,6 +229,43 @@ async def _draw_frame(page: Page, path: str) -> None:
                     ui.label(page.text(name))
                 if path == target or (target != "/" and path.startswith(f"{target}/")):
                     entry.props("aria-current=page")
+
+
+async def _draw_switcher(page: Page, path: str) -> None:
+    """Draw the choice of a user; from the page of one row it leads to its list."""
+    lists = {target for _, target, _ in NAVIGATION} | {target for _, target in EXPLORER_TABS}
+    parents = (target for _, target, _ in reversed(NAVIGATION) if path.startswith(target))
+    users = sorted({*await page.find_users(), *filter(None, [page.user])})
+    if not users:
+        return
+    with ui.element("form").classes("mr-switcher").props("method=get") as form:
+        form.props["action"] = path if path in lists else next(parents)
+        ui.icon("person")
+        select = ui.element("select").props("name=user")
+        select.props["aria-label"] = page.text("user")
+        select.on("change", js_handler="(event) => event.target.form.submit()")
+    with select:
+        has_choice = path != "/" and len(users) > 1  # the first page asks one user
+        for user in ["", *users] if has_choice else users:
+            option = TextElement(tag="option", text=user or page.text("all_users"))
+            option.props["value"] = user
+            option.props("selected" if user == page.user else "")
+
+
+def _draw_keys(page: Page) -> None:
+    """Draw the button for the list of keys, and the list itself, which "?" shows too."""
+    button = ui.button(icon="keyboard").props("flat round dense").classes("mr-keyboard")
+    button.props["aria-label"] = button.props["title"] = page.text("keys")
+    button.on("click", js_handler="() => document.querySelector('dialog.mr-keys').showModal()")
+    with ui.element("dialog").classes("mr-card mr-keys") as dialog:
+        dialog.props["aria-label"] = page.text("keys")
+        TextElement(tag="h2", text=page.text("keys")).classes("mr-heading")
+        for key, name in _KEY_NAMES.items():
+            with row():
+                TextElement(tag="kbd", text=key)
+                ui.label(page.text(name))
+        with ui.element("form").props("method=dialog"):
+            ui.button(page.text("close")).props("type=submit outline")
 
 
 def _open_pages(principal: Principal) -> list[tuple[str, str, str]]:

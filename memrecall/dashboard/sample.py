@@ -20,13 +20,22 @@ from memrecall.scope import DEFAULT_NAME, Permission, Scope
 # Chats over four months: `lin` in Chinese, `maya` in English.
 _CHAT = Path(__file__).with_name("sample_chat.jsonl")
 _MEMORIES = Path(__file__).with_name("sample_memories.json")
+_QUESTIONS = Path(__file__).with_name("sample_questions.jsonl")  # labelled, about both chats
 _ACTOR = "sample"
+SAMPLE_USERS = {"en": "maya", "zh": "lin"}
 
 
 @cache
 def _read_memories() -> dict[str, Any]:
     content: dict[str, Any] = json.loads(_MEMORIES.read_text("utf-8"))
     return content
+
+
+async def read_sample_questions(library: Library, scope: Scope) -> list[str]:
+    """Return questions that the sample asks of a user; none if the user's chats are others."""
+    questions: list[str] = _read_memories()["requests"].get(scope.user_id, [])
+    first = [f"{scope.user_id}-001"]
+    return questions if questions and await library.store.timeline(scope).get_many(first) else []
 
 
 class SampleExtractor(RuleExtractor):

@@ -117,14 +117,33 @@ def hidden_field(name: str, value: str) -> ui.element:
     return field
 
 
-def draw_search(page: Page, label: str, *kept: str) -> None:
-    """Draw the form that searches a list; it keeps some values of the address."""
-    with ui.element("form").classes("mr-row").props("method=get role=search"):
+@contextmanager
+def search_form(page: Page, label: str, *kept: str) -> Iterator[ui.input]:
+    """Draw an ordinary form that searches a list, so that the address contains the search.
+
+    It keeps some values of the address. Yield the field of the query; the filters that the block
+    draws fold away on a phone unless they are in use.
+    """
+    own = {"q", "cursor", "around", *kept}
+    in_use = any(value for name, value in page.query.items() if name not in own)
+    with ui.element("form").classes("mr-form").props("method=get role=search") as form:
         for name in kept:
             hidden_field(name, page.query.get(name, ""))
         field = ui.input(page.text(label), value=page.query.get("q", ""))
         field.props("name=q outlined dense clearable").classes("mr-grow")
+        fold = ui.button(icon="tune").props("flat dense").classes("mr-fold")
+        with ui.element("div").classes("mr-filters") as filters:
+            yield field
         ui.button(page.text("search"), icon="search").props("type=submit unelevated")
+
+    def unfold(is_open: bool) -> None:
+        form.classes(add="mr-unfolded" if is_open else "", remove="" if is_open else "mr-unfolded")
+        fold.props["aria-expanded"] = "true" if is_open else "false"
+
+    fold.props["aria-label"] = page.text("filter")
+    fold.set_visibility(bool(filters.default_slot.children))
+    fold.on_click(lambda: unfold(fold.props["aria-expanded"] == "false"))
+    unfold(in_use)
 
 
 def form_select(label: str, name: str, options: dict[str, str], value: str) -> None:
@@ -259,17 +278,16 @@ async def select_user(page: Page) -> bool:
 
     Redirects to the only user if there is only one.
     """
-    principal = await page.principal()
-    users = await page.find_users()
-    if not page.user and len(users) == 1:
-        raise Redirect(page.link_here(user=users[0]))
-    if principal.users is not None and len(principal.users) == 1 and page.user in users:
-        return True  # there is no choice
-    with ui.element("form").classes("mr-row mr-user").props("method=get"):
-        draw_user_field(page, users, page.text("choose_user_hint"))
-        ui.button(page.text("show")).props("type=submit outline")
     if page.user:
         return True
+    principal = await page.principal()
+    users = await page.find_users()
+    if len(users) == 1:
+        raise Redirect(page.link_here(user=users[0]))
+    with ui.element("form").classes("mr-row mr-user").props("method=get"):
+        field = ui.input(page.text("user"), autocomplete=users).props("name=user dense outlined")
+        field.props["placeholder"] = page.text("choose_user_hint")
+        ui.button(page.text("show")).props("type=submit outline")
     with card(page.text("choose_user")):
         if not users:
             show_empty(page.text("no_users"))
@@ -280,18 +298,6 @@ async def select_user(page: Page) -> bool:
             for user in users[:MAX_SUGGESTIONS]:
                 ui.link(user, page.link_here(user=user)).classes("mr-chip")
     return False
-
-
-def draw_user_field(page: Page, users: list[str], hint: str) -> None:
-    """Draw the field of a form that names a user, with suggestions."""
-
-    async def suggest() -> None:
-        field.set_autocomplete((await page.find_users(field.value or ""))[:MAX_SUGGESTIONS])
-
-    field = ui.input(
-        page.text("user"), value=page.user, autocomplete=users[:MAX_SUGGESTIONS], on_change=suggest
-    )
-    field.props("name=user dense outlined").props["placeholder"] = hint
 
 
 def chart(options: Mapping[str, Any], description: str) -> ui.echart:

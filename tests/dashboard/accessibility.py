@@ -33,8 +33,8 @@ _RUN_AXE = """async () => (await axe.run(document)).violations.map(
 def sample_pages(ids: Mapping[str, str]) -> dict[str, str]:
     """Return the path of every page of the sample data by name; `ids` are of generated rows."""
     return {
-        "overview": "/?span=week",
-        "overview of a user": "/?user=maya",
+        "first page": "/?user=maya",
+        "first page with all users": "/?user=ann&all=yes",
         "select a user": "/explorer",
         "messages": "/explorer?user=maya",
         "search": "/explorer?user=maya&q=key+OR+flat",

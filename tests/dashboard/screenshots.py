@@ -46,7 +46,7 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the path and the browser options of each screenshot by name."""
     chinese = {"locale": "zh-CN", "color_scheme": "dark"}
     return {
-        "overview": ("/?span=week", {}),
+        "overview": ("/", {}),
         "explorer": ("/explorer?user=maya&q=key+OR+flat", {}),
         "memory": (f"/explorer/memory?user=maya&key={ids['memory']}", {}),
         "graph": ("/explorer/graph?user=maya", {}),

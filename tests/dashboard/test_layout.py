@@ -14,7 +14,7 @@ Keyed = tuple[ServerProcess, dict[str, str]]
 def test_pages_have_strict_content_security_policy(
     open_server: ServerProcess, http: httpx.Client
 ) -> None:
-    answer = http.get(open_server.url + "/")
+    answer = http.get(open_server.url + "/knowledge")
     policy = dict(part.strip().split(" ", 1) for part in answer.headers[_CSP].split(";"))
     assert policy["default-src"] == "'none'"
     assert "unsafe-inline" not in policy["script-src"]
@@ -23,7 +23,7 @@ def test_pages_have_strict_content_security_policy(
     assert "http" not in answer.headers[_CSP]
     nonce = policy["script-src"].split("'nonce-")[1].split("'")[0]
     assert answer.text.count("<script") == answer.text.count(f'<script nonce="{nonce}"') > 3
-    assert http.get(open_server.url + "/").headers[_CSP] != answer.headers[_CSP]
+    assert http.get(open_server.url + "/knowledge").headers[_CSP] != answer.headers[_CSP]
 
 
 _CSP = "content-security-policy"
@@ -162,3 +162,27 @@ async def test_narrow_screen_and_keyboard_navigation(
         await window.page.wait_for_selector("nav a", state="visible")
         width = await window.page.evaluate("document.documentElement.scrollWidth")
         assert width <= narrow["width"]
+
+
+async def test_keys_search_move_and_explain_themselves(
+    browser: Any, open_server: ServerProcess
+) -> None:
+    focused = "document.activeElement.textContent"
+    for locale, title in (("en-US", "Keyboard shortcuts"), ("zh-CN", "键盘快捷键")):
+        async with window_on(browser, open_server.url, locale=locale) as window:
+            page, keys = window.page, window.page.keyboard
+            await window.open("/explorer/sessions?user=maya")
+            titles = await page.locator(".mr-item > a").all_inner_texts()
+            for key, index in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
+                await keys.press(key)
+                assert await page.evaluate(focused) == titles[index]
+            await keys.press("?")
+            await page.get_by_role("dialog", name=title).wait_for()
+            await keys.press("j")
+            await keys.press("Escape")
+            assert not await page.get_by_role("dialog").count()
+            await window.open("/?user=maya")
+            await keys.press("/")
+            await keys.type("j/k?")
+            assert await page.input_value("[role=search] input") == "j/k?"
+            assert not await page.get_by_role("dialog").count()

@@ -13,8 +13,8 @@ from memrecall.dashboard.widgets import (
     card,
     chip_link,
     dim_label,
-    draw_search,
     row,
+    search_form,
     show_empty,
     show_fact,
     show_title,
@@ -35,7 +35,8 @@ async def show_knowledge(page: Page) -> None:
     show_title(page.text("knowledge"))
     base = await _open_base(page)
     await _draw_agents(page)
-    draw_search(page, "search_knowledge", "agent")
+    with search_form(page, "search_knowledge", "agent", "user"):
+        pass
     text = page.query.get("q", "").strip()[:_MAX_QUERY]
     after = page.query.get("after", "")
     results: Sequence[tuple[KnowledgeEntry, float | None]]

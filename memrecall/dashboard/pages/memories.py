@@ -27,7 +27,8 @@ async def show_memories(page: Page) -> None:
         return
     page = take_notice(page)
     state = page.query.get("state", "current")
-    widgets.draw_search(page, "search_memories", "user", "space", "project")
+    with widgets.search_form(page, "search_memories", "user", "space", "project"):
+        pass
     await widgets.draw_projects(page)
     with widgets.row():
         for name in STATES:

@@ -44,24 +44,17 @@ async def show_messages(page: Page) -> None:
 
 
 def _draw_filters(page: Page) -> None:
-    """Draw an ordinary form, so that the address contains the search."""
     query = page.query
-    with ui.element("form").classes("mr-form").props("method=get role=search"):
-        widgets.hidden_field("user", page.user)
-        widgets.hidden_field("space", page.space)
-        widgets.hidden_field("project", query.get("project", ""))
-        field = ui.input(page.text("search_messages"), value=query.get("q", ""))
-        field.props("name=q outlined dense clearable").classes("mr-wide")
+    with widgets.search_form(page, "search_messages", "user", "space", "project") as field:
         field.props["placeholder"] = page.text("query_hint")
-        methods = {"words": page.text("by_words"), "meaning": page.text("by_meaning")}
-        widgets.form_select(page.text("search_by"), "by", methods, query.get("by", "words"))
+        methods = {"": page.text("by_words"), "meaning": page.text("by_meaning")}
+        widgets.form_select(page.text("search_by"), "by", methods, query.get("by", ""))
         roles = {"": page.text("any"), **{role: page.term("role", role) for role in _ROLES}}
         widgets.form_select(page.text("role"), "role", roles, query.get("role", ""))
         field = ui.input(page.text("filter_session"), value=query.get("session", ""))
         field.props("name=session outlined dense")
         for name in ("since", "until"):
             _draw_day(page.text(f"filter_{name}"), name, query.get(name, ""))
-        ui.button(page.text("search"), icon="search").props("type=submit unelevated")
 
 
 def _draw_day(label: str, name: str, value: str) -> None:

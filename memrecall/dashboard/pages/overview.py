@@ -1,56 +1,163 @@
-"""The overview: what is stored, and how the recalls of a period ended; the first visit."""
+"""The first page: a question, the last recalls and what is stored; or how to store something."""
 
 import json
 import shlex
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from statistics import median
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+from pydantic import ValidationError
 
 from memrecall.dashboard.layout import register_page
-from memrecall.dashboard.page import Page
-from memrecall.dashboard.sample import load_sample
-from memrecall.dashboard.trace_view import stop_text
+from memrecall.dashboard.page import Page, Redirect
+from memrecall.dashboard.pages.recalls import draw_recall
+from memrecall.dashboard.sample import SAMPLE_USERS, load_sample, read_sample_questions
+from memrecall.dashboard.trace_view import draw_facts, draw_handoff, stop_text
 from memrecall.dashboard.widgets import (
+    button_link,
     card,
     chip_link,
     dim_label,
     draw_button,
     format_duration,
     row,
-    select_user,
     show_code,
-    show_empty,
     show_fact,
     show_title,
+    user_time_zone,
 )
-from memrecall.errors import NotFound
+from memrecall.errors import NotFound, describe_validation_error
 from memrecall.scope import Permission
-from memrecall.server.auth import Principal
-from memrecall.store import TraceOutcome
+from memrecall.server.auth import MAX_SPACES, Principal
+from memrecall.server.http.recall import RecallHandler, RecallRequest
+from memrecall.store import TraceOutcome, TraceQuery
 from memrecall.store.traces.trace_list import SCANNED_TRACES
 
-_PERIODS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
+_PERIOD = timedelta(days=7)  # of the figures about recalls
 _USER_COUNTS = ("sessions", "messages", "memories", "current_memories", "traces")
+_GENERAL_QUESTIONS = ("question_place", "question_plan", "question_promise")
+_LATEST_USERS = 20
+_LATEST_RECALLS = 5
 
 
 @register_page("/", "overview")
 async def show_overview(page: Page) -> None:
-    """Show the whole service to an operator, one user to others, and where to begin."""
-    show_title(page.text("overview"))
-    principal = await page.principal()
-    if principal.users is None and not page.user and not await page.find_users():
+    """Ask the memory of one user, and show what is stored; on an empty database, where to begin."""
+    principal, users = await page.principal(), await page.find_users()
+    if users and not page.user:
+        raise Redirect(page.link_here(user=await _preselect_user(page, users)))
+    show_title(page.text("ask_title" if page.user else "overview"))
+    if page.user:
+        await _QuestionBox(page).draw()
+    if users or principal.users is not None:
+        await _draw_figures(page, principal)
+    else:
         _draw_welcome(page, principal)
-        return
-    if Permission.OPERATOR in principal.permissions and not page.user:
-        _draw_counts(page, await page.library.store.estimate_counts())
+
+
+async def _preselect_user(page: Page, users: list[str]) -> str:
+    """Return the sample's user who speaks the language of the page, or the last active one."""
+    latest = await page.library.store.owners.latest_users(_LATEST_USERS)
+    names = (SAMPLE_USERS[page.language], *latest)
+    return next((name for name in names if name in users), users[0])
+
+
+class _QuestionBox:
+    """A question to the memory of a user, its answer, and the last recalls."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    async def draw(self) -> None:
+        """Draw the box with sample questions, room for the answer, and the last recalls."""
+        page, store = self._page, self._page.library.store
+        self._spaces = (await store.spaces.list_of(page.user))[:MAX_SPACES]
+        with card():
+            with row().props("role=search"):
+                self._field = ui.input(page.text("question")).classes("mr-grow")
+                self._field.props("outlined dense").on("keydown.enter", self._ask)
+                self._button = draw_button(page, "ask", self._ask, "search", "unelevated")
+            with row():
+                dim_label(page.text("ask_samples"))
+                for question in await self._find_samples():
+                    sample = TextElement(tag="button", text=question).classes("mr-chip")
+                    sample.props("type=button").on("click", partial(self._ask_sample, question))
+            if self._spaces:
+                names = ", ".join(space.name for space in self._spaces)
+                dim_label(page.text("ask_spaces", names=names))
+        self._answer = ui.element("div").classes("mr-answer").props("aria-live=polite")
+        self._latest = ui.element("div").classes("mr-answer")
+        await self._draw_latest()
+
+    async def _find_samples(self) -> list[str]:
+        samples = await read_sample_questions(self._page.library, await self._page.scope())
+        return samples or [self._page.text(name) for name in _GENERAL_QUESTIONS]
+
+    async def _ask_sample(self, question: str) -> None:
+        self._field.set_value(question)
+        await self._ask()
+
+    async def _ask(self) -> None:
+        page = self._page
+        try:
+            request = RecallRequest(query=self._field.value)
+        except ValidationError as error:
+            ui.notify(describe_validation_error(error), type="warning")
+            return
+        scope = replace(await page.scope(), spaces=tuple(s.space_id for s in self._spaces))
+        handler = RecallHandler(await page.request_context(), scope, request)
+        self._button.props("loading")
+        try:
+            result = await handler.result()
+        finally:
+            self._button.props(remove="loading")
+        self._answer.clear()
+        with self._answer:
+            draw_handoff(page, result)
+            draw_facts(page, result)
+            target = page.user_link("/recalls/trace", id=result.trace.trace_id)
+            with row():
+                button_link(page.text("show_recall"), target, "manage_search")
+        await self._draw_latest()
+
+    async def _draw_latest(self) -> None:
+        page, agent = self._page, (await self._page.principal()).agent_id
+        recalls = await page.library.store.trace_list.page(
+            TraceQuery(), _LATEST_RECALLS, users={page.user}, agent_id=agent
+        )
+        zone = await user_time_zone(page)
+        self._latest.clear()
+        if not recalls.items:
+            return
+        with self._latest, card(page.text("last_recalls")):
+            with ui.element("div").classes("mr-list"):
+                for item in recalls.items:
+                    with ui.element("div").classes("mr-item"):
+                        draw_recall(page, item, zone)
+            with row():
+                button_link(page.text("all_recalls"), page.user_link("/recalls"), "manage_search")
+
+
+async def _draw_figures(page: Page, principal: Principal) -> None:
+    """Draw what is stored of the user, or of all users for an operator who asks for it."""
+    store, is_operator = page.library.store, Permission.OPERATOR in principal.permissions
+    is_whole = is_operator and (not page.user or "all" in page.query)
+    if is_operator and page.user:
+        with row():
+            chip_link(page.user, page.link_here(all=None), is_current=not is_whole)
+            chip_link(page.text("all_users"), page.link_here(all="yes"), is_current=is_whole)
+    if is_whole:
+        _draw_counts(page, await store.estimate_counts())
         await _draw_recalls(page, principal, None)
-    elif await select_user(page):
-        scope, store = await page.scope(), page.library.store
+    elif page.user:
+        scope = await page.scope()
         counts = await store.count(scope.user_id)
         counts["current_memories"] = await store.memories(scope).count()
-        _draw_counts(page, {name: counts[name] for name in _USER_COUNTS})
+        _draw_counts(page, {name: counts[name] for name in _USER_COUNTS if counts[name]})
         await _draw_recalls(page, principal, frozenset({scope.user_id}))
 
 
@@ -63,30 +170,23 @@ def _draw_counts(page: Page, counts: dict[str, int]) -> None:
 
 
 async def _draw_recalls(page: Page, principal: Principal, users: frozenset[str] | None) -> None:
-    """Draw how the stored recalls of a period ended: the same ones that the list of recalls has."""
-    span = page.query.get("span", "")
-    period = span if span in _PERIODS else "week"
+    """Draw how the recalls of the last days ended: the same ones that the list of recalls has."""
     outcomes = await page.library.store.trace_list.outcomes(
-        datetime.now(UTC) - _PERIODS[period], users=users, agent_id=principal.agent_id
+        datetime.now(UTC) - _PERIOD, users=users, agent_id=principal.agent_id
     )
-    with card(page.text("recalls")):
-        with row():
-            for name in _PERIODS:
-                target = page.link_here(span=name)
-                chip_link(page.text(f"span_{name}"), target, is_current=name == period)
-        if not outcomes:
-            show_empty(page.text("nothing_yet"))
-            return
+    if not outcomes:
+        return
+    with card(page.text("recalls_of_week")):
         if len(outcomes) == SCANNED_TRACES:
             dim_label(page.text("latest_recalls", count=f"{SCANNED_TRACES:,}"))
         with row():
             for name, value in _summarize(outcomes).items():
                 show_fact(page.text(name), value).props(f"data-figure={name}")
-    with card(page.text("by_recalls")), row():
-        reasons = Counter(outcome.stop_reason for outcome in outcomes)
-        for reason, count in reasons.most_common():
-            target = page.link("/recalls", user=page.user, reason=reason)
-            chip_link(f"{stop_text(page, reason)}: {count:,}", target, is_current=False)
+        with row():
+            reasons = Counter(outcome.stop_reason for outcome in outcomes)
+            for reason, count in reasons.most_common():
+                target = page.link("/recalls", user=page.user if users else "", reason=reason)
+                chip_link(f"{stop_text(page, reason)}: {count:,}", target, is_current=False)
 
 
 def _summarize(outcomes: list[TraceOutcome]) -> dict[str, str]:
@@ -119,7 +219,7 @@ def _draw_sample(page: Page) -> None:
             raise NotFound("the key has no access to the users of the sample")
         button.props("loading")
         await load_sample(page.library)
-        ui.navigate.to(page.link("/explorer", user="lin" if page.language == "zh" else "maya"))
+        ui.navigate.to(page.link("/", user=SAMPLE_USERS[page.language]))
 
     with card(page.text("sample")):
         ui.label(page.text("sample_hint"))

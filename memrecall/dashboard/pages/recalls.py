@@ -7,15 +7,14 @@ from nicegui import ui
 from memrecall.agent.result import Certainty, StopReason
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page, Redirect
-from memrecall.dashboard.pages.trace import draw_form
 from memrecall.dashboard.trace_view import stop_class, stop_text
 from memrecall.dashboard.widgets import (
     card,
     dim_label,
     draw_pager,
-    draw_user_field,
     form_select,
     format_duration,
+    search_form,
     show_empty,
     show_title,
     user_time_zone,
@@ -35,18 +34,15 @@ _ABSTAINED = {"yes": True, "no": False}
 
 @register_page("/recalls", "recalls")
 async def show_recalls(page: Page) -> None:
-    """Show the recalls of a user or of all, and a form that runs one."""
+    """Show the recalls of a user or of all."""
     principal = await page.principal()
     users = await page.find_users()
     if not page.user and principal.users is not None and len(principal.users) == 1:
         raise Redirect(page.link_here(user=next(iter(principal.users))))
     show_title(page.text("recalls"))
     stored = await _read_page(page, principal)
-    if page.user:
-        with card(page.text("recall_now")):
-            draw_form(page)
     with card():
-        _draw_filters(page, users)
+        _draw_filters(page)
         if not stored.items:
             show_empty(page.text(_explain_empty(stored, users)))
         await _draw_list(page, stored)
@@ -82,18 +78,14 @@ def _read_query(page: Page) -> TraceQuery:
     )
 
 
-def _draw_filters(page: Page, users: list[str]) -> None:
+def _draw_filters(page: Page) -> None:
     query, text = page.query, page.text
-    with ui.element("form").classes("mr-form").props("method=get role=search"):
-        field = ui.input(text("search_questions"), value=query.get("q", ""))
-        field.props("name=q outlined dense clearable").classes("mr-wide")
-        draw_user_field(page, users, text("all_users"))
+    with search_form(page, "search_questions", "user"):
         reasons = {reason.value: stop_text(page, reason.value) for reason in StopReason}
         reason = query.get("reason", "")
         form_select(text("stop_reason"), "reason", {"": text("any"), **reasons}, reason)
         answers = {"": text("any"), "no": text("answered"), "yes": text("abstained_short")}
         form_select(text("outcome"), "abstained", answers, query.get("abstained", ""))
-        ui.button(text("filter"), icon="filter_list").props("type=submit unelevated")
 
 
 async def _draw_list(page: Page, stored: StoredPage[ListedTrace]) -> None:

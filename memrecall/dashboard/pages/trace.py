@@ -1,54 +1,21 @@
-"""The page of one recall with its trace and feedback, and the form that runs one."""
+"""The page of one recall with its trace and feedback."""
 
 import json
 from functools import partial
 
 from nicegui import ui
-from pydantic import ValidationError
 
 from memrecall.agent.result import RecallResult
 from memrecall.agent.views.recall import RecallViewer, trace_time_zone
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.trace_view import draw_facts, draw_handoff, draw_trace
-from memrecall.dashboard.widgets import button_link, card, dim_label, draw_button, row, show_title
-from memrecall.errors import describe_validation_error
-from memrecall.server.http.recall import RecallHandler, RecallRequest
+from memrecall.dashboard.widgets import card, dim_label, draw_button, row, show_title
 from memrecall.store import StoredTrace
 from memrecall.text_length import truncate_text
 from memrecall.types import format_minute
 
 MAX_HITS = 50
-
-
-def draw_form(page: Page) -> None:
-    """Draw the form that runs a recall and shows its result below."""
-
-    async def start() -> None:
-        try:
-            request = RecallRequest(query=question.value)
-        except ValidationError as error:
-            ui.notify(describe_validation_error(error), type="warning")
-            return
-        handler = RecallHandler(await page.request_context(), await page.scope(), request)
-        button.props("loading")
-        try:
-            result = await handler.result()
-        finally:
-            button.props(remove="loading")
-        container.clear()
-        with container:
-            target = page.user_link("/recalls/trace", id=result.trace.trace_id)
-            button_link(page.text("show_recall"), target, "manage_search")
-            draw_facts(page, result)
-            draw_handoff(page, result)
-            draw_trace(page, list(result.trace.events))
-
-    question = ui.input(page.text("question")).props("outlined dense").classes("full-width")
-    question.on("keydown.enter", start)
-    with row():
-        button = draw_button(page, "recall_start", start, "play_arrow", "unelevated")
-    container = ui.element("div").classes("mr-list").style("gap: 16px")
 
 
 @register_page("/recalls/trace", "recall")
@@ -65,8 +32,8 @@ async def show_trace(page: Page) -> None:
     _draw_actions(page, stored)
     draw_facts(page, result)
     draw_handoff(page, result)
-    await FeedbackPanel(page, result).draw()
     draw_trace(page, list(result.trace.events))
+    await FeedbackPanel(page, result).draw()
 
 
 def _draw_actions(page: Page, stored: StoredTrace) -> None:
