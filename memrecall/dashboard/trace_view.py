@@ -1,12 +1,22 @@
-"""The view of a recall on pages: timeline, steps, handoff and evidence."""
+"""The view of a recall on pages: steps, handoff and evidence."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
 
 from memrecall.agent.result import Certainty, RecallResult, StopReason
+from memrecall.agent.tools import DETAIL, HANDOFF
 from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline
-from memrecall.agent.trace_events import TraceEvent
+from memrecall.agent.trace_events import (
+    CallEvent,
+    HandoffEvent,
+    ModelEvent,
+    ResultEvent,
+    TextEvent,
+    ThoughtEvent,
+    TraceEvent,
+)
 from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
 from memrecall.dashboard.page import WORDS, Page
 from memrecall.dashboard.widgets import (
@@ -19,9 +29,10 @@ from memrecall.dashboard.widgets import (
     show_fact,
 )
 from memrecall.scope import space_of
-from memrecall.text_length import truncate_text
+from memrecall.text_length import single_line, truncate_text
 
 _MAX_CHARS = 6_000
+_NAME_LENGTH = 60  # characters of each part of a step's name
 _FAILURES = frozenset({StopReason.MODEL_FAILED, StopReason.STORAGE_FAILED})
 _ICONS = {"model": "psychology", "tool": "build", "note": "chat_bubble_outline", "end": "flag"}
 
@@ -35,75 +46,74 @@ def key_link(page: Page, key: str, kind: str | None) -> str:
 
 
 def draw_trace(page: Page, events: list[TraceEvent]) -> None:
-    """Draw the timeline of each iteration, and below it every step."""
+    """Draw the steps of each iteration, with what they did, their duration and their details."""
     viewer = RecallViewer(page.language)
     views = {id(event): viewer.view_event(event) for event in events}
+    calls = [event for event in events if isinstance(event, CallEvent)]
     iterations = build_timeline(events)
-    panels = {
-        id(step): _StepPanel(page, step, views[id(step.event)])
-        for iteration in iterations
-        for step in iteration.steps
-    }
-    with card(page.text("timeline")):
+    with card(page.text("steps")):
         max_window = max((iteration.window for iteration in iterations), default=1)
         for iteration in iterations:
-            with ui.element("div").classes("mr-lane"):
-                _draw_window(page, iteration, max_window)
-                with ui.element("div").classes("mr-steps"):
-                    for step in iteration.steps:
-                        panels[id(step)].draw_block()
-    with card(page.text("steps")):
-        for iteration in iterations:
-            dim_label(page.text("iteration", number=iteration.iteration)).classes("mr-iteration")
+            _draw_window(page, iteration, max_window)
             for step in iteration.steps:
-                panels[id(step)].draw_panel()
+                view = views[id(step.event)]
+                _draw_step(page, step, view, name_step(page, view, step.event, calls))
 
 
-class _StepPanel:
-    """A step's block in the timeline, and the panel with its details that the block opens."""
+def _draw_step(page: Page, step: TimelineStep, view: StepView, name: str) -> None:
+    """Draw a panel with the details of a step, open if something went wrong."""
 
-    def __init__(self, page: Page, step: TimelineStep, view: StepView) -> None:
-        self.step = step
-        self._page = page
-        self._view = view
-        duration = page.text("running") if step.is_running else format_duration(step.seconds)
-        self._title = view.title
-        self._title += f" · {duration}" if step.kind in ("tool", "model") else ""
-        self._icon = "error" if step.has_failed else _ICONS[step.kind]
-
-    def draw_block(self) -> None:
-        """Draw a block as wide as the step's duration, but wide enough for its name."""
-        classes = f"mr-step mr-{self.step.kind}" + (" mr-failed" if self.step.has_failed else "")
-        with ui.element("button").classes(classes).props("type=button") as block:
-            ui.icon(self._icon)
-            ui.label(self._title).classes("mr-span")
-        block.style(f"flex: {max(self.step.seconds, 0.001):.4f} 1 auto")
-        block.on("click", self._open)
-
-    def draw_panel(self) -> None:
-        """Draw the panel with the details, open if something went wrong."""
-        caption = " → ".join(filter(None, (self._title, truncate_text(self._view.outcome, 80))))
-        is_open = self.step.went_wrong
-        panel = ui.expansion(caption, icon=self._icon, value=is_open, on_value_change=self._fill)
-        classes = "mr-expansion mr-failed" if self.step.has_failed else "mr-expansion"
-        self._panel = panel.classes(classes).props("dense")
-        with panel:
-            self._details = ui.element("div").classes("mr-list mr-details")
-        self._fill()
-
-    def _open(self) -> None:
-        self._panel.open()
-        ui.navigate.to(self._panel)
-
-    def _fill(self) -> None:
+    def fill() -> None:
         # Details are drawn when a panel is first opened, because most never are.
-        if self._panel.value and not self._details.default_slot.children:
-            with self._details:
-                _draw_details(self._page, self._view)
+        if panel.value and not details.default_slot.children:
+            with details:
+                _draw_details(page, view)
+
+    duration = page.text("running") if step.is_running else format_duration(step.seconds)
+    caption = duration if step.kind in ("tool", "model") else None
+    icon = "error" if step.has_failed else _ICONS[step.kind]
+    panel = ui.expansion(name, caption=caption, icon=icon, value=step.went_wrong)
+    panel.classes("mr-expansion mr-failed" if step.has_failed else "mr-expansion")
+    panel.props("dense").on_value_change(fill)
+    with panel:
+        details = ui.element("div").classes("mr-list mr-details")
+    fill()
+
+
+def name_step(page: Page, view: StepView, event: TraceEvent, calls: Sequence[CallEvent]) -> str:
+    """Return what a step did, such as "search: spare key, 6 found"."""
+    details: list[str] = [view.subject.strip("“”?？"), view.outcome]
+    match event:
+        case HandoffEvent():
+            name, details = "end", [stop_text(page, event.stop_reason), f"{event.confidence:.0%}"]
+        case ResultEvent(tool=name, error=None) if name == HANDOFF:
+            count = len(event.arguments.get("relevant_memory_keys", ()))
+            details = [page.text("one_item" if count == 1 else "items_count", count=count)]
+        case ResultEvent(tool=name) if name == DETAIL and view.items:
+            details = [view.items[0].text]  # its key says nothing to a reader
+        case CallEvent(tool=name) | ResultEvent(tool=name):
+            pass
+        case ThoughtEvent() | TextEvent():
+            name, details = view.title, [single_line(view.text)]
+        case ModelEvent(failed=None):
+            turn, name = (event.iteration, event.turn), "decide"
+            chosen = [call.tool for call in calls if (call.iteration, call.turn) == turn]
+            details = [_name_tool(page, tool) for tool in dict.fromkeys(chosen)]
+        case _:
+            return view.title
+    texts = [truncate_text(text, _NAME_LENGTH) for text in details if text]
+    comma, colon = page.text("comma"), page.text("colon")
+    return colon.join(filter(None, (_name_tool(page, name), comma.join(texts))))
+
+
+def _name_tool(page: Page, tool: str) -> str:
+    """Return what a tool does in one or two words; the tool's name if it is not known."""
+    name = f"step_{tool}"
+    return page.text(name) if name in WORDS else tool
 
 
 def _draw_window(page: Page, iteration: IterationTimeline, max_window: int) -> None:
-    with ui.element("div"):
+    with ui.element("div").classes("mr-iteration"):
         ui.label(page.text("iteration", number=iteration.iteration))
         dim_label(page.text("window", size=iteration.window, shown=iteration.shown))
         share = 100 * iteration.window / max(max_window, 1)

@@ -30,7 +30,7 @@ async def test_search_links_to_context_memory_and_recall(window: Window) -> None
     await page.click("a:has-text('brother Tom works at Equinor') >> nth=-1")
     await page.wait_for_selector("h2:has-text('History')")
     await page.click("a:has-text('Where does Tom work?')")
-    await page.wait_for_selector("h2:has-text('Timeline')")
+    await page.wait_for_selector("h2:has-text('Steps')")
     assert await page.inner_text("h1") == "Where does Tom work?"
     await window.ready()
 
@@ -257,7 +257,7 @@ async def test_messages_are_rendered_as_text(window: Window) -> None:
 
 async def test_script_in_memory_or_recall_is_rendered_as_text(window: Window) -> None:
     page = window.page
-    for path, card in (("/explorer/memories", "History"), ("/recalls", "Timeline")):
+    for path, card in (("/explorer/memories", "History"), ("/recalls", "Steps")):
         await window.open(f"{path}?user={ATTACKER}")
         await page.click(".mr-item a >> nth=0")
         await page.wait_for_selector(f"h2:has-text('{card}')")
