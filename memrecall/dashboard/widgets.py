@@ -24,6 +24,7 @@ TEXT_COLOR = {
 }
 # Distinguishable with a colour vision deficiency, and on light and dark pages.
 PALETTE = ("#4477dd", "#cc7711", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
+_REMOVALS = ("delete_forever", "person_remove")  # icons of buttons that remove something
 _LINE = "rgba(128, 136, 150, .3)"
 
 
@@ -80,8 +81,13 @@ def draw_button(
 def icon_button(
     page: Page, name: str, icon: str, action: Callable[[], Any], /, **values: Any
 ) -> None:
-    """Draw a small button with an icon only, and its name for screen readers and on hover."""
-    button = ui.button(icon=icon, on_click=action).props("flat dense round size=sm")
+    """Draw a small button with an icon only, and its name for screen readers and on hover.
+
+    One that removes something is seen while its row is pointed at or has the focus.
+    """
+    button = ui.button(icon=icon, on_click=action, color=None)
+    button.props("flat dense round size=sm padding=4px")
+    button.classes("mr-dim mr-removal" if icon in _REMOVALS else "mr-dim")
     button.props["aria-label"] = page.text(name, **values)
     button.tooltip(page.text(name, **values))
 

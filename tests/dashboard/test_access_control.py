@@ -128,6 +128,8 @@ async def test_read_only_key_can_change_nothing(browser: Any, keyed_server: Keye
             if link:
                 await page.click(link)
                 await window.ready()
+            if path == "/explorer":
+                await page.hover("article >> nth=0")
             await page.click(f"main button:has-text('{button}') >> nth=0")
             if dialog:
                 await page.click(f".q-dialog button:has-text('{dialog}')")

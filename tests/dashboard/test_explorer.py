@@ -167,10 +167,17 @@ async def test_message_is_erased_after_confirmation(window: Window) -> None:
     user = await add_user(window, "I live in Oslo.", "I am allergic to peanuts.")
     await window.open(f"/explorer?user={user}&around=m0")
     article = page.locator("article:has-text('I live in Oslo')")
+    button = page.locator("article", has_text="peanuts").get_by_role("button", name="Erase message")
+    assert not await button.is_visible()
+    await button.focus()
+    assert await button.is_visible()
+    assert "primary" not in str(await button.get_attribute("class"))
+    await article.hover()
     await article.get_by_role("button", name="Erase message").click()
     await page.wait_for_selector(".q-dialog :text('It cannot be undone.')")
     await page.click(".q-dialog button:has-text('Cancel')")
     await page.wait_for_selector(".q-dialog", state="detached")
+    await article.hover()
     await article.get_by_role("button", name="Erase message").click()
     await page.click(".q-dialog button:has-text('Erase permanently')")
     await article.wait_for(state="detached")
@@ -180,6 +187,24 @@ async def test_message_is_erased_after_confirmation(window: Window) -> None:
     assert "memories that came from it alone: 1" in await window.text("[role=status]")
     await window.open(f"/explorer/memories?user={user}")
     assert "Oslo" not in await window.text()
+
+
+async def test_erase_is_always_seen_on_touch_screens(
+    browser: Any, open_server: ServerProcess
+) -> None:
+    touch: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+    async with window_on(browser, open_server.url, is_mobile=True, **touch) as window:
+        await window.open("/explorer?user=maya")
+        assert await window.page.get_by_role("button", name="Erase message").last.is_visible()
+
+
+async def test_memories_show_when_something_was_said(window: Window) -> None:
+    message = {"role": "user", "content": "I live in Bergen.", "ts": "2021-05-04T10:00:00Z"}
+    async with httpx.AsyncClient(base_url=window.url, timeout=60) as client:
+        body = {"user_id": "past", "messages": [message]}
+        assert (await client.post("/v1/memories", json=body)).status_code == 200
+    await window.open("/explorer/memories?user=past")
+    assert "2021-05-04 10:00" in await window.text(".mr-item")
 
 
 async def test_graph_is_drawn_and_can_be_navigated(window: Window) -> None:

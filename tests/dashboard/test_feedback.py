@@ -33,6 +33,8 @@ async def test_labelled_recalls_are_questions_of_an_evaluation(
         await page.wait_for_selector("button[aria-pressed=true]")
         if message:
             boxes = page.locator(".q-checkbox")
+            lefts = "(boxes) => boxes.map((box) => box.getBoundingClientRect().left)"
+            assert len(set(await page.locator(".q-checkbox__inner").evaluate_all(lefts))) == 1
             assert await page.locator(".q-checkbox[aria-checked=true]").count() == 0
             await boxes.filter(has_text=message).first.click()
         await page.click("button:has-text('Add to evaluation set')")

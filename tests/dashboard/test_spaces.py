@@ -63,6 +63,7 @@ async def test_admin_manages_members(browser: Any, keyed_server: Keyed) -> None:
         await page.locator(".mr-item:has-text('eve'):has-text('contributor')").wait_for()
         for member, text in (("eve", "Member removed"), ("ann", "the last admin of the space")):
             await window.ready()
+            await page.hover(f".mr-item:has-text('{member}')")
             await page.get_by_label(f"Remove {member}").click()
             await page.click(f".q-dialog button:has-text('Remove {member}')")
             await page.locator(f"text={text}").wait_for()

@@ -89,7 +89,7 @@ def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | No
     if score is not None:
         widgets.dim_label(f"{score:.2f}")
     kind = page.term("memory_type", item.memory_type)
-    widgets.dim_label(f"{kind} · {format_minute(item.created_at, zone)}")
+    widgets.dim_label(f"{kind} · {format_minute(item.said_at, zone)}")
 
 
 @register_page("/explorer/memory", "memory")
