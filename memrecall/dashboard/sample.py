@@ -2,20 +2,26 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, tzinfo
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from memrecall.agent import Recaller, RecallOptions
+from memrecall.evaluation.corpus import read_corpus
+from memrecall.evaluation.questions import read_questions
+from memrecall.evaluation.runner import evaluate
 from memrecall.extraction import RuleExtractor
 from memrecall.extraction.protocol import Entity, Extracted, Fact, Related, Relation, Utterance
 from memrecall.importers.jsonl import read_entry
 from memrecall.library.library import Library
 from memrecall.memory.memory import AsyncMemory
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
+from memrecall.settings import Settings
 
 # Chats over four months: `lin` in Chinese, `maya` in English.
 _CHAT = Path(__file__).with_name("sample_chat.jsonl")
@@ -98,6 +104,15 @@ async def load_sample(library: Library) -> frozenset[str]:
         for request in requests:  # by rules: the sample needs no model
             await Recaller(library, Scope(user), None, options).recall(request)
     return frozenset(entry.scope.user_id for entry in entries)
+
+
+async def evaluate_sample(settings: Settings, out: Path) -> None:
+    """Ask the labelled questions of the sample, by the rules, and store the run in a folder."""
+    corpus, questions = read_corpus(_CHAT, read_entry), read_questions(_QUESTIONS)
+    with TemporaryDirectory(prefix="memrecall-") as folder:
+        own: dict[str, Any] = {"db": f"{folder}/sample.db", "read_only": False, "snapshots": False}
+        async with await Library.open(replace(settings, **own, durability="normal")) as library:
+            await evaluate(library, corpus, questions, out, mode="recall")
 
 
 async def _pin(memory: AsyncMemory, user: str, results: Sequence[dict[str, Any]]) -> None:

@@ -1,8 +1,9 @@
 """The evaluation pages."""
 
+from pathlib import Path
 from typing import Any
 
-from tests.server.server_process import ServerProcess
+from tests.server.server_process import ServerProcess, run_server
 
 from .conftest import Window, sign_in, window_on
 
@@ -47,3 +48,22 @@ async def test_runs_require_operator_and_empty_folder_is_explained(
         await sign_in(window, keys["all"])
         await window.open("/evaluations")
         assert "memrecall eval run" in await window.text()
+
+
+async def test_sample_evaluation_runs_once_at_a_time(browser: Any, tmp_path: Path) -> None:
+    name = {"name": "Run the sample evaluation"}
+    row = ".mr-item:has-text('sample-'):has-text('20 questions'):has-text('f1')"
+    options = ("--db", tmp_path / "a.db")
+    with run_server(tmp_path, *options, MEMRECALL_DATA_DIR=str(tmp_path)) as server:
+        async with window_on(browser, server.url) as window, window_on(browser, server.url) as late:
+            for each in (window, late):
+                await each.open("/evaluations")
+            await window.page.get_by_role("button", **name).click()
+            await window.page.get_by_role("progressbar").wait_for()
+            assert await window.page.get_by_role("button", **name).is_disabled()
+            await late.page.get_by_role("button", **name).click()  # joins the one that runs
+            for each in (window, late):
+                await each.page.wait_for_selector(row)
+                await each.ready()
+                assert await each.page.get_by_role("button", **name).is_enabled()
+                assert await each.page.locator(".mr-item").count() == 1

@@ -3,15 +3,16 @@
 import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
+from memrecall.dashboard.sample import evaluate_sample
 from memrecall.dashboard.widgets import (
     TIME_AXIS,
     axis,
@@ -36,6 +37,7 @@ from memrecall.types import cut_to_minute
 _QUESTION_FILE = "questions.jsonl"
 _MAX_COMMANDS = 5
 _MAX_RUNS = 100
+_POLL_SECONDS = 0.5  # between two updates of the progress
 
 
 def _folder(page: Page) -> Path:
@@ -79,17 +81,71 @@ async def show_evaluations(page: Page) -> None:
     """Show all runs, the latest first."""
     show_title(page.text("evaluations"))
     runs = (await _list_runs(page))[:_MAX_RUNS]
-    _draw_set(page, await _read_labels(page), page.database_file(await page.principal()))
+    labels, database = await _read_labels(page), page.database_file(await page.principal())
+    _SampleRun(page).draw()  # its timer sends the page as it is at the next wait
+    _draw_set(page, labels, database)
     if not runs:
         with card():
             show_empty(page.text("no_runs", folder=_folder(page)))
         return
-    with card(page.text("over_time")):
-        _draw_trend(page, runs)
+    if sum(bool(state.metrics) for _, state in runs) > 1:
+        with card(page.text("over_time")):
+            _draw_trend(page, runs)
     with card(page.text("runs")), ui.element("div").classes("mr-list"):
         for name, state in runs:
             with ui.element("div").classes("mr-item"):
                 _draw_run(page, name, state)
+
+
+class _SampleRun:
+    """Runs the sample evaluation, one at a time, and shows how far it is."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    def draw(self) -> None:
+        """Draw the button and the progress; when a run ends, the page shows its row."""
+        page = self._page
+        with card(page.text("sample_run")):
+            dim_label(page.text("sample_run_hint"))
+            with row():
+                self._button = draw_button(page, "start_sample_run", self._start, "play_arrow")
+            self._bar = ui.linear_progress(show_value=False)
+            self._bar.props["aria-label"] = page.text("sample_run")
+        self._timer = ui.timer(_POLL_SECONDS, self._update, active=False)
+        self._show(self._is_running)
+
+    @property
+    def _is_running(self) -> bool:
+        task = self._page.service.evaluation
+        return task is not None and not task.done()
+
+    def _show(self, is_running: bool) -> None:
+        self._button.set_enabled(not is_running)
+        self._bar.set_visibility(is_running)
+        self._timer.active = is_running
+
+    async def _start(self) -> None:
+        page, principal = self._page, await self._page.principal()
+        principal.require_operator()
+        principal.require_write()
+        if not self._is_running:
+            name = f"sample-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+            work = evaluate_sample(page.library.settings, _folder(page) / name)
+            page.service.evaluation = background_tasks.create(work, name=name)
+        self._show(True)
+
+    async def _update(self) -> None:
+        task = self._page.service.evaluation
+        if task is not None and self._is_running:
+            if state := dict(await _list_runs(self._page)).get(task.get_name()):
+                self._bar.set_value(state.counts["answered"] / state.counts["questions"])
+            return
+        self._show(False)
+        if task is None or task.cancelled() or task.exception() is not None:
+            ui.notify(self._page.text("failed"), type="negative")
+        else:
+            ui.navigate.reload()
 
 
 def _draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:

@@ -176,6 +176,7 @@ class Service:
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     loading: "asyncio.Task[None] | None" = None  # of what the first recall needs
+    evaluation: "asyncio.Task[None] | None" = None  # the last one that the dashboard started
     requests: int = 0  # that have arrived
     renamed: set[tuple[str, str]] = field(default_factory=set)  # users and folders of projects
     readiness: Readiness = field(init=False)
