@@ -69,6 +69,21 @@ async def test_admin_manages_members(browser: Any, keyed_server: Keyed) -> None:
             await page.locator(f"text={text}").wait_for()
 
 
+async def test_member_leaves_a_space(browser: Any, open_server: ServerProcess) -> None:
+    async with window_on(browser, open_server.url) as window:
+        put = {"data": {"role": "reader"}, "headers": {"X-Memrecall-User": "ann"}}
+        added = await window.page.request.put(f"{window.url}/v1/spaces/{TEAM}/members/maya", **put)
+        assert added.ok
+        await window.open(f"{SPACE}&user=ann")
+        assert "Leave space" not in await window.text()
+        await window.open(f"{SPACE}&user=maya")
+        await window.page.click("button:has-text('Leave space')")
+        await window.page.click(".q-dialog button:has-text('Leave space')")
+        await window.page.wait_for_url("**/spaces?user=maya")
+        await window.ready()
+        assert "No spaces." in await window.text()
+
+
 async def test_role_too_low_is_explained(browser: Any, keyed_server: Keyed) -> None:
     for name, text in (("cleo", "Your role in this space"), ("ben", "Another member wrote this")):
         async with window_on(browser, keyed_server[0].url) as window:

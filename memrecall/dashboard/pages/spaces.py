@@ -59,6 +59,8 @@ async def show_space(page: Page) -> None:
                     _draw_actions(page, member.as_dict())
         if scope.role is SpaceRole.ADMIN:
             widgets.draw_button(page, "add_member", partial(_edit_member, page, {}), "person_add")
+        elif scope.author:
+            widgets.draw_button(page, "leave", partial(_ask_to_leave, page, space.name), "logout")
     await draw_changes(page)
 
 
@@ -80,6 +82,16 @@ def _draw_actions(page: Page, member: dict[str, Any]) -> None:
     edit = partial(_edit_member, page, member)
     widgets.icon_button(page, "edit_member", "edit", edit, **member)
     widgets.icon_button(page, "remove", "person_remove", ask, **member)
+
+
+async def _ask_to_leave(page: Page, name: str) -> None:
+    async def leave(_: bool) -> None:
+        scope = await page.writable_scope()
+        await page.library.store.spaces.remove_member(scope, str(scope.member))
+        ui.navigate.to(page.user_link("/spaces"))
+
+    question = page.text("ask_leave", name=name)
+    await widgets.confirm(page, question, page.text("leave"), leave, removes=True)
 
 
 async def _edit_member(page: Page, member: dict[str, Any]) -> None:
