@@ -1,26 +1,10 @@
-"""What axe-core and the computed contrast find on every page of the dashboard.
+"""What axe-core and the computed contrast find on a page of the dashboard, in each theme."""
 
-    python -m tests.dashboard.accessibility     inspects the sample data, and prints what is found
-
-Each page is loaded once per language; the theme follows the browser's, which is switched in place.
-"""
-
-import asyncio
-import sys
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memrecall.memory import Library
-from tests.server.server_process import run_server
-
-from .browser import NO_AXE, NO_BROWSER, find_axe, find_browser
-from .sample import fill_library, find_ids, sample_settings
-from .sample_runs import write_sample_runs
-
-SIZE: Any = {"width": 1280, "height": 900}
 CONTRAST = Path(__file__).with_name("contrast.js").read_text("utf-8")
 THEMES = ("light", "dark")
 FORBIDDEN = frozenset({"critical", "serious"})
@@ -94,45 +78,3 @@ async def inspect_page(page: Any, name: str, axe: str | None) -> AsyncIterator[P
             await page.evaluate(axe)
             violations = await page.evaluate(_RUN_AXE)
         yield PageFindings(name, theme, await page.evaluate(CONTRAST), violations)
-
-
-async def _inspect_sample(axe: str, browser_path: str) -> list[PageFindings]:
-    from playwright.async_api import async_playwright
-
-    findings: list[PageFindings] = []
-    with tempfile.TemporaryDirectory(prefix="mr-axe-") as temporary:
-        folder = Path(temporary)
-        async with await Library.open(sample_settings(str(folder / "a.db"), folder)) as library:
-            await fill_library(library)
-            ids = await find_ids(library)
-        write_sample_runs(folder / "runs")
-        runs = {"MEMRECALL_DATA_DIR": str(folder)}
-        with run_server(folder, "--db", folder / "a.db", **runs) as server:
-            async with async_playwright() as playwright:
-                browser = await playwright.chromium.launch(
-                    executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"]
-                )
-                page = await browser.new_page(viewport=SIZE, locale="en-US")
-                for name, path in sample_pages(ids).items():
-                    await page.goto(server.url + path)
-                    findings += [found async for found in inspect_page(page, name, axe)]
-                await browser.close()
-    return findings
-
-
-def main() -> int:
-    """Print all findings; return 1 if something is missing or forbidden."""
-    axe, browser_path = find_axe(), find_browser()
-    if axe is None or browser_path is None:
-        print(NO_AXE if axe is None else NO_BROWSER)
-        return 1
-    findings = asyncio.run(_inspect_sample(axe, browser_path))
-    for found in findings:
-        for violation in found.violations:
-            print(found.page, found.theme, violation["impact"], violation["rule"])
-            print("   ", violation["nodes"][0])
-    return 1 if any(found.forbidden for found in findings) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,15 +6,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from memrecall.dashboard.sample import evaluate_sample
 from memrecall.memory import Library
-from tests.server.server_process import run_command, run_server
+from tests.server.server_process import run_server
 
 from .browser import NO_BROWSER, find_browser
 from .sample import fill_library, find_ids, sample_settings
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images"
-EVAL = ROOT / "fixtures" / "eval"
 SIZE = {"width": 1280, "height": 860}
 NARROW = {"width": 390, "height": 844}
 
@@ -24,22 +24,6 @@ async def prepare(folder: Path, database: Path) -> dict[str, str]:
     async with await Library.open(sample_settings(str(database), folder)) as library:
         await fill_library(library)
         return await find_ids(library)
-
-
-def evaluate(folder: Path, runs: Path) -> None:
-    """Evaluate the fixture by search and by recall, with two embedders."""
-    files = ("--corpus", EVAL / "corpus.jsonl", "--queries", EVAL / "queries.jsonl")
-    for name, mode, embedder in (
-        ("search-hash", "search", "hash"),
-        ("search-local", "search", "local"),
-        ("recall-local", "recall", "local"),
-    ):
-        command = ("eval", "run", *files, "--mode", mode, "--out", runs / name)
-        completed = run_command(
-            folder, *command, MEMRECALL_EMBEDDER=embedder, MEMRECALL_CONFIG="/dev/null"
-        )
-        if completed.returncode:
-            raise SystemExit(completed.stderr)
 
 
 def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -54,10 +38,9 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
         "knowledge": ("/knowledge", {}),
         "recalls": ("/recalls?user=maya", {}),
         "recall": (f"/recalls/trace?user=maya&id={ids['recall']}", {}),
-        "evaluation": ("/evaluations/run?name=recall-local", {}),
+        "evaluation": ("/evaluations/run?name=sample", {}),
         "chinese": ("/explorer?user=lin&q=过敏+OR+数据库", chinese),
-        "narrow": ("/recalls?user=lin", {"viewport": NARROW}),
-        "changes": ("/explorer/changes?user=maya", {}),
+        "narrow": ("/?user=maya", {"viewport": NARROW}),
     }
 
 
@@ -91,7 +74,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mr-pictures-") as temporary:
         folder, runs = Path(temporary), Path(temporary) / "runs"
         ids = asyncio.run(prepare(folder, folder / "sample.db"))
-        evaluate(folder, runs)
+        asyncio.run(evaluate_sample(sample_settings("", folder, "local"), runs / "sample"))
         settings = {"MEMRECALL_DATA_DIR": str(folder)}
         with run_server(folder, "--db", folder / "sample.db", **settings) as server:
             asyncio.run(take_screenshots(server.url, browser_path, ids))
