@@ -33,7 +33,6 @@ Build = Callable[[Page], Awaitable[None]]
 NAVIGATION = (
     ("overview", "/", "insights"),
     ("explorer", "/explorer", "forum"),
-    ("knowledge", "/knowledge", "menu_book"),
     ("recalls", "/recalls", "manage_search"),
     ("spaces", "/spaces", "groups"),
     ("evaluations", "/evaluations", "fact_check"),

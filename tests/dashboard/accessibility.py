@@ -30,8 +30,6 @@ def sample_pages(ids: Mapping[str, str]) -> dict[str, str]:
         "session": "/explorer/session?user=maya&id=talk-1",
         "changes": "/explorer/changes?user=maya",
         "user data": "/explorer/user?user=maya",
-        "knowledge": "/knowledge",
-        "knowledge entry": f"/knowledge/entry?key={ids['knowledge']}",
         "all recalls": "/recalls",
         "recalls": "/recalls?user=maya",
         "recall": f"/recalls/trace?user=maya&id={ids['recall']}",

@@ -66,12 +66,10 @@ async def find_ids(library: Library) -> dict[str, str]:
     scope = Scope("maya")
     recalls = (await library.store.traces(scope).page()).items
     memories = (await library.store.memories(scope).page()).items
-    entries = await library.store.knowledge(scope).page()
     return {
         "recall": next(item.trace_id for item in recalls if "spare key" in item.query),
         "memory": next(item.memory_key for item in memories if "sencha" in item.content),
         "shared": (await library.store.traces(Scope("ann")).page()).items[0].trace_id,
-        "knowledge": next(e.knowledge_key for e in entries if e.summary == "Refund policy"),
     }
 
 

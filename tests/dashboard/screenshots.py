@@ -35,7 +35,6 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
         "memory": (f"/explorer/memory?user=maya&key={ids['memory']}", {}),
         "graph": ("/explorer/graph?user=maya", {}),
         "sessions": ("/explorer/session?user=maya&id=talk-1", {}),
-        "knowledge": ("/knowledge", {}),
         "recalls": ("/recalls?user=maya", {}),
         "recall": (f"/recalls/trace?user=maya&id={ids['recall']}", {}),
         "evaluation": ("/evaluations/run?name=sample", {}),

@@ -25,14 +25,12 @@ SAMPLE_MAYA = {
     "/explorer/memories": "Maya's neighbour Joyce has the spare key.",
     "/explorer/graph": "neighbour of",
     "/explorer/changes": "Memory edited",
-    "/knowledge": "Thermal movement of zinc roofs",
     "/recalls": "Who has my spare key?",
 }
 SAMPLE_LIN = {
     "/explorer/memories": "林晓不吃辣，对海鲜过敏。",
     "/explorer/graph": "过敏于",
     "/explorer/changes": "编辑记忆",
-    "/knowledge": "PostgreSQL 空闲事务",
     "/recalls": "我对什么过敏来着？",
 }
 
@@ -101,7 +99,6 @@ async def test_pages_of_other_users_are_refused(browser: Any, keyed_server: Keye
             "/explorer/graph?user=lin",
             "/explorer/sessions?user=lin",
             "/explorer/session?user=lin&id=lin-s01",
-            "/knowledge?user=lin",
             "/explorer/changes?user=lin",
             "/explorer/user?user=lin",
             "/recalls?user=lin",
@@ -173,8 +170,6 @@ async def test_pages_work_with_empty_database(browser: Any, tmp_path: Path, chro
                 assert "No user has stored data yet." in await window.text()
             await window.open("/evaluations")
             assert "memrecall eval run" in await window.text()
-            await window.open("/knowledge")
-            assert "no knowledge entries" in await window.text()
 
 
 async def test_first_visit_offers_sample_data(browser: Any, tmp_path: Path, chromium: str) -> None:

@@ -235,21 +235,6 @@ async def test_relations_and_types_have_chinese_names(
         assert "用户\n住在\nRome" in await window.text()
 
 
-async def test_knowledge_is_listed_searched_and_shown(window: Window) -> None:
-    page = window.page
-    await window.open("/knowledge")
-    assert "Refund policy" in await window.text()
-    await page.fill("input[name=q]", "refund receipt")
-    await page.keyboard.press("Enter")
-    await page.wait_for_url("**q=refund**")
-    await window.ready()
-    assert "数据库" not in await window.text()
-    await page.click("a:has-text('Refund policy')")
-    await page.wait_for_selector("text=Refunds need a receipt.")
-    assert '"owner": "support"' in await window.text()
-    await window.ready()
-
-
 async def test_sessions_show_layered_summaries(window: Window) -> None:
     await window.open("/explorer/sessions?user=maya")
     titles = await window.page.locator(".mr-item > a").all_inner_texts()
@@ -267,7 +252,6 @@ WRITTEN_ON = (
     "/explorer/memories?",
     "/explorer/graph?",
     "/explorer/sessions?",
-    "/knowledge?",
     "/recalls?",
 )
 

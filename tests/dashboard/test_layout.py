@@ -14,7 +14,7 @@ Keyed = tuple[ServerProcess, dict[str, str]]
 def test_pages_have_strict_content_security_policy(
     open_server: ServerProcess, http: httpx.Client
 ) -> None:
-    answer = http.get(open_server.url + "/knowledge")
+    answer = http.get(open_server.url + "/recalls")
     policy = dict(part.strip().split(" ", 1) for part in answer.headers[_CSP].split(";"))
     assert policy["default-src"] == "'none'"
     assert "unsafe-inline" not in policy["script-src"]
@@ -23,7 +23,7 @@ def test_pages_have_strict_content_security_policy(
     assert "http" not in answer.headers[_CSP]
     nonce = policy["script-src"].split("'nonce-")[1].split("'")[0]
     assert answer.text.count("<script") == answer.text.count(f'<script nonce="{nonce}"') > 3
-    assert http.get(open_server.url + "/knowledge").headers[_CSP] != answer.headers[_CSP]
+    assert http.get(open_server.url + "/recalls").headers[_CSP] != answer.headers[_CSP]
 
 
 _CSP = "content-security-policy"
