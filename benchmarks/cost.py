@@ -1,7 +1,7 @@
 """What storing messages costs if a model reads them: calls and prompt tokens, beside mem0.
 
     pip install -e '.[peers]'
-    python benchmarks/cost.py [--data FOLDER] [--json FILE]     default: fixtures/eval
+    python benchmarks/cost.py [--data FOLDER] [--messages 100] [--json FILE]
 
 Both store the same messages of one user through `add`, one per call and then twenty per call, with
 a stub as the model: it counts the prompts, and answers with the last message as the only fact, so
@@ -106,10 +106,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=REPOSITORY / "fixtures" / "eval")
+    parser.add_argument("--messages", type=int, default=100, help="the first ones of the folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
     corpus = read_evaluation_set(options.data).corpus
-    texts = [entry.message.content for _, entry in corpus.messages]
+    texts = [entry.message.content for _, entry in corpus.messages[: options.messages]]
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(SWITCHES, MEM0_DIR=folder)
         figures: Figures = {}
