@@ -45,7 +45,6 @@ from memrecall.evaluation.corpus import Corpus, import_corpus  # noqa: E402
 from memrecall.evaluation.questions import Question  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import SearchRequest  # noqa: E402
-from memrecall.search.request import Mode  # noqa: E402
 
 Json = dict[str, Any]
 Item = TypeVar("Item")
@@ -158,7 +157,7 @@ class System:
     close: Callable[[], object] = tuple  # nothing to close
 
 
-def open_memrecall(task: Task, mode: Mode) -> System:
+def open_memrecall(task: Task) -> System:
     """Open a `Library` on SQLite, filled and queried as `memrecall eval run` does."""
     place = Place(str(task.folder / "bench.db"), task.folder)
     manager = opened(place, task.bridge.embedder)
@@ -173,7 +172,6 @@ def open_memrecall(task: Task, mode: Mode) -> System:
         horizon = question.horizon
         request = SearchRequest(
             question.query,
-            mode=mode,
             limit=_BEST,
             until=horizon and horizon + timedelta(microseconds=1),
             now=horizon or task.corpus.now(user),
@@ -326,8 +324,7 @@ def _not_later(question: Question, operator: str) -> Json:
 
 
 SYSTEMS: dict[str, Callable[[Task], System]] = {
-    "memrecall, hybrid": partial(open_memrecall, mode="hybrid"),
-    "memrecall, semantic": partial(open_memrecall, mode="semantic"),
+    "memrecall": open_memrecall,
     "mem0, Qdrant in a folder": open_mem0,
     "MemPalace": partial(open_mempalace, strategy="vector"),
     "MemPalace, union": partial(open_mempalace, strategy="union"),
@@ -417,6 +414,7 @@ def measure_folder(data: Path, bridge: Bridge, parent: Path, *, speakers: bool) 
     for name in SYSTEMS:
         folder = Path(tempfile.mkdtemp(dir=parent))
         trials.append(Trial(name, Task(folder, given.corpus, rows, bridge)))
+    bridge.vectors([*(row.text for row in rows), *(q.query for q in given.questions)])  # in batches
     for trial in trials:
         trial.fill()
         for question in given.questions:
