@@ -59,7 +59,7 @@ FIGURES = {
 }
 _DOES_NOT_SHOW = (
     "what mem0 finds among facts that a model extracted, and what either peer finds with the"
-    " embedder of its own choice: all store the same texts and vectors"
+    " embedder that it recommends: all get the vectors for which memrecall's ranking was developed"
 )
 # Read by the libraries when they are imported.
 SWITCHES = {
@@ -388,12 +388,9 @@ class Trial:
             return Result(self._name, failure=self._failure)
         rows = len(self._task.rows)
         files = [file for file in self._task.folder.rglob("*") if file.is_file()]
-        return Result(
-            self._name,
-            self._system.version,
-            *(fmean(shares) if shares else None for shares in self._shares.values()),
-            sum(file.stat().st_size for file in files) / rows / 1_000,
-        )
+        few, many = (fmean(shares) if shares else None for shares in self._shares.values())
+        megabytes = sum(file.stat().st_size for file in files) / rows / 1_000
+        return Result(self._name, self._system.version, few, many, megabytes)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
