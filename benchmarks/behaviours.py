@@ -2,11 +2,10 @@
 
     python benchmarks/behaviours.py                          the questions of fixtures/recall
     python benchmarks/behaviours.py --user wei --json out.json
-    python benchmarks/behaviours.py --corpus DIR/corpus.jsonl --questions DIR/queries.jsonl
 
-Every question runs through `Recaller` with the rules and the local embedder. Questions
-have the format of `fixtures/recall/README.md`, or `query`, `evidence` and optionally `as_of`. Only
-aggregated figures are shown, to avoid tuning for single questions.
+Every question runs through `Recaller` with the rules and the local embedder. Their format is that
+of `fixtures/recall/README.md`. Only aggregated figures are shown, to avoid tuning for single
+questions.
 """
 
 import argparse
@@ -17,7 +16,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,8 @@ from memrecall.types import NewMemory, Origin, parse_time  # noqa: E402
 FIXTURE = REPOSITORY / "fixtures" / "recall"
 BINS = 10
 ALL = "all"
-NEVER_SAID = frozenset({"adversarial", "unanswerable"})  # categories of other sets: abstain
 
 Json = dict[str, Any]
-Times = dict[str, datetime]  # when a user's last message was said
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +54,9 @@ class Question:
     acceptable: frozenset[str]
     answerable: bool
     should_abstain: bool
-    should_expand: bool = False
-    now: datetime | None = None
-    hides_later: bool = False  # messages after `now` must not be seen
-    zone: str | None = None
+    should_expand: bool
+    now: datetime
+    zone: str | None
 
     @property
     def language(self) -> str:
@@ -98,9 +94,9 @@ class Outcome:
 
 
 def read_questions(file: Path, user: str | None) -> list[Question]:
-    """Read the questions of a file in either format, optionally of one user only."""
+    """Read the questions of a file, optionally of one user only."""
     rows = [row for row in _read_lines(file) if user in (None, row["user_id"])]
-    return [_labelled(row) if "conversation" in row else _plain(row) for row in rows]
+    return [_labelled(row) for row in rows]
 
 
 def _labelled(row: Json) -> Question:
@@ -120,42 +116,13 @@ def _labelled(row: Json) -> Question:
     )
 
 
-def _plain(row: Json) -> Question:
-    """Read a question of another data set: one message, asked at the end of `as_of`."""
-    kind = str(row.get("category") or "question")
-    answerable = bool(row["evidence"]) and kind.lower() not in NEVER_SAID
-    return Question(
-        user_id=row["user_id"],
-        session_id=None,
-        kind=kind,
-        conversation=[{"role": "user", "content": row["query"]}],
-        evidence=frozenset(row["evidence"] if answerable else ()),
-        acceptable=frozenset(),
-        answerable=answerable,
-        should_abstain=not answerable,
-        now=_last_moment(row["as_of"]) if row.get("as_of") else None,
-        hides_later=bool(row.get("as_of")),
-    )
-
-
-def _last_moment(period: str) -> datetime:
-    """Return the last second of a month (2026-01) or a day; return a time unchanged."""
-    if len(period) == len("2026-01"):
-        after = (parse_time(f"{period}-01") + timedelta(days=31)).replace(day=1)
-    elif len(period) == len("2026-01-31"):
-        after = parse_time(period) + timedelta(days=1)
-    else:
-        return parse_time(period)
-    return after - timedelta(seconds=1)
-
-
 def _read_lines(file: Path) -> list[Json]:
     with file.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines if line.strip()]
 
 
-async def fill(library: Library, corpus: Path, questions: Sequence[Question]) -> Times:
-    """Import a corpus with its memories; return the time of each user's last message."""
+async def fill(library: Library, corpus: Path, questions: Sequence[Question]) -> None:
+    """Import a corpus with its memories."""
     report = await Importer(library).run(corpus)
     if report.bad:
         raise SystemExit(f"{corpus}:{report.bad[0].line}: {report.bad[0].reason}")
@@ -167,21 +134,14 @@ async def fill(library: Library, corpus: Path, questions: Sequence[Question]) ->
     for user, zone in {(q.user_id, q.zone) for q in questions if q.zone is not None}:
         await library.store.owners.set_time_zone(user, zone)
     await library.vectors.settle()
-    times: Times = {}
-    for row in _read_lines(corpus):
-        user, moment = row["user_id"], parse_time(row["ts"])
-        times[user] = max(moment, times.get(user, moment))
-    return times
 
 
-async def ask(library: Library, question: Question, last: datetime | None) -> Outcome:
-    """Recall for one question, by default a minute after the user's last message."""
-    now = question.now or (last or datetime.now(UTC)) + timedelta(minutes=1)
+async def ask(library: Library, question: Question) -> Outcome:
+    """Recall for one question."""
     scope = Scope(question.user_id, session_id=question.session_id)
     # Memories are stored at the current time: `as_of` would hide those of the fixture.
-    recaller = Recaller(library, scope, clock=lambda: now)
-    as_of = now if question.hides_later else None
-    result = await recaller.recall(question.conversation, as_of=as_of)
+    recaller = Recaller(library, scope, clock=lambda: question.now)
+    result = await recaller.recall(question.conversation)
     return Outcome(
         question=question,
         keys=tuple(dict.fromkeys(result.handoff.relevant_memory_keys)),
@@ -279,27 +239,23 @@ def write_json(outcomes: Sequence[Outcome], file: Path) -> None:
 
 async def run(options: argparse.Namespace) -> list[Outcome]:
     """Ask every question."""
-    questions = read_questions(options.questions, options.user)
+    questions = read_questions(FIXTURE / "questions.jsonl", options.user)
     if not questions:
-        raise SystemExit(f"{options.questions} has no question of {options.user or 'anybody'}")
+        raise SystemExit(f"{FIXTURE} has no question of {options.user or 'anybody'}")
     with tempfile.TemporaryDirectory(prefix="memrecall-behaviours-") as folder:
         location = options.db or str(Path(folder) / "recall.db")
         loaded = load_settings({"embedder": options.embedder}, environment={})
         settings = replace(loaded.settings, db=location, model="", trace_days=0)
         async with await Library.open(settings) as library:
-            say(f"importing {options.corpus}")
-            times = await fill(library, options.corpus, questions)
+            say("importing")
+            await fill(library, FIXTURE / "history.jsonl", questions)
             say(f"{len(questions)} questions")
-            return [
-                await ask(library, question, times.get(question.user_id)) for question in questions
-            ]
+            return [await ask(library, question) for question in questions]
 
 
 def main() -> None:
     """Parse the options, run and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--questions", type=Path, default=FIXTURE / "questions.jsonl")
-    parser.add_argument("--corpus", type=Path, default=FIXTURE / "history.jsonl")
     parser.add_argument("--user", help="only this user's questions")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     parser.add_argument("--db", help="keep the database here, for the next run")

@@ -13,7 +13,6 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import LexicalQuery, SemanticQuery
 from memrecall.store import MessageFilter
-from memrecall.types import NewMessage, Role
 
 USER = "bench-user"
 PLACES = 200  # different requests of a kind
@@ -62,16 +61,6 @@ def all_calls(corpus: Corpus, turns: Sequence[Turn], user: str = USER) -> dict[s
         "lexical": [_lexical(user, text) for text in map(words_of, questions) if text],
         "semantic": [_semantic(user, text) for text in questions],
     }
-
-
-def post(user: str, text: str) -> Question:
-    """Return a request that stores a message."""
-
-    async def run(library: Library) -> object:
-        return await library.add_messages(Scope(user), [NewMessage(role=Role.USER, content=text)])
-
-    body = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
-    return Question("POST", f"/v1/users/{user}/messages", body, run)
 
 
 def nothing() -> Question:

@@ -1,39 +1,25 @@
-"""Fill a database with messages of several users; a script that other checkouts run too.
+"""Databases with messages of several users, for the benchmarks of the service."""
 
-It uses their package, so it imports only names that all of them have. The arguments are a JSON
-object: `location`, `folder`, `data`, `repository` and `users`, the number of messages by user.
-"""
+from collections.abc import Mapping
 
-import asyncio
-import json
-import sys
-from pathlib import Path
-from typing import Any
-
-from benchmarks.corpus import load_corpus
+from benchmarks.corpus import Corpus
 from benchmarks.databases import Place, opened, write
 from benchmarks.vectors import StoredVectors, made_up_vectors
 from memrecall.embedding import make_embedder
 
 
-async def fill(options: dict[str, Any]) -> None:
-    """Store each user's messages with random vectors, which are as fast to search as real ones.
+async def fill(place: Place, corpus: Corpus, users: Mapping[str, int]) -> None:
+    """Store so many messages of each user, with vectors that are as fast to search as real ones.
 
     All users say the same, each as far as their number of messages goes.
     """
-    corpus = load_corpus(Path(options["data"]), Path(options["repository"]))
-    place = Place(options["location"], Path(options["folder"]))
     live = make_embedder("local")
     assert live is not None
     await live.embed(["dimensions"])
-    turns = list(corpus.turns(max(options["users"].values())))
+    turns = list(corpus.turns(max(users.values())))
     matrix = made_up_vectors(len(turns), live.dimensions)
     known = StoredVectors([turn.text for turn in turns], matrix, live)
     async with opened(place, known) as library:
-        for user, count in options["users"].items():
+        for user, count in users.items():
             await write(library, user, turns[:count])
     await live.close()
-
-
-if __name__ == "__main__":
-    asyncio.run(fill(json.loads(sys.argv[1])))

@@ -3,11 +3,9 @@
     python benchmarks/http.py                            100,000 messages, 1, 16 and 64 clients
     python benchmarks/http.py --messages 5000 --seconds 1    half a minute, to see that it runs
     python benchmarks/http.py --postgres                 the same on PostgreSQL
-    python benchmarks/http.py --against FOLDER           the same calls, posts and mixes of both, on
-                                                         this checkout and on another one in turn
     python benchmarks/http.py --attack                   others' responses during slow requests
     python benchmarks/http.py --bulk                     writes while others' vectors are computed
-    python benchmarks/http.py --against FOLDER --full    with 100,000 messages instead of 5,000
+    python benchmarks/http.py --attack --full            with 100,000 messages instead of 5,000
 
 Starts `memrecall serve` on loopback with a key. Each client sends its next request when the last
 one is answered. Each figure is shown with that of the same work in this process; one client
@@ -37,13 +35,9 @@ from rich.table import Table  # noqa: E402
 
 from benchmarks.attack import ROWS_ATTACKER, VICTIM, measure_attacks, measure_bulk  # noqa: E402
 from benchmarks.calls import USER, Question, all_calls, nothing  # noqa: E402
-from benchmarks.comparison import (  # noqa: E402
-    OTHER,
-    THIS,
-    compare,
-)
 from benchmarks.corpus import Corpus, load_corpus  # noqa: E402
 from benchmarks.databases import Place, new_place, opened  # noqa: E402
+from benchmarks.fill import fill  # noqa: E402
 from benchmarks.load import Client, Load, put_load, put_pairs  # noqa: E402
 from benchmarks.postgres import new_databases, postgres  # noqa: E402
 from benchmarks.report import Report, Target, number, say  # noqa: E402
@@ -144,7 +138,7 @@ async def measure_http(
     turns = list(corpus.turns(options.messages))
     live = make_embedder("local")
     assert live is not None
-    await Checkout().fill(place, options.data, {USER: len(turns)})
+    await fill(place, corpus, {USER: len(turns)})
     async with Checkout().serving(place) as service, opened(place, live) as library:
         calls = {"nothing": [nothing()], **all_calls(corpus, turns)}
         await measure_all(report, table, Sides(service, library), calls, options.seconds)
@@ -153,28 +147,9 @@ async def measure_http(
     return table
 
 
-async def compare_checkouts(
-    report: Report, places: Sequence[Place], options: argparse.Namespace, corpus: Corpus
+async def attack(
+    report: Report, place: Place, options: argparse.Namespace, corpus: Corpus
 ) -> Table:
-    """Compare the service with that of another checkout."""
-    table = _make_table(f"{_title(options)}, against {options.against}", "call")
-    for heading in ("other", "this", "this / other"):
-        table.add_column(heading, justify="right")
-    await compare(
-        report,
-        table,
-        dict(zip((OTHER, THIS), places, strict=True)),
-        options.against,
-        corpus,
-        list(corpus.turns(options.messages)),
-        data=options.data,
-        own_messages=max(20, min(300, options.messages // 50)),
-        seconds=options.seconds,
-    )
-    return table
-
-
-async def attack(report: Report, place: Place, options: argparse.Namespace) -> Table:
     """Measure what others notice of adversarial requests."""
     table = _make_table(f"{_title(options)}, under attack", "attack")
     for name in ("/healthz", "search"):
@@ -184,37 +159,35 @@ async def attack(report: Report, place: Place, options: argparse.Namespace) -> T
             )
     table.add_column("responses to the attack")
     users = {VICTIM: min(300, options.messages), ROWS_ATTACKER: options.messages}
-    await Checkout().fill(place, options.data, users)
+    await fill(place, corpus, users)
     async with Checkout().serving(place) as service:
         await measure_attacks(report, table, service, options.seconds)
     return table
 
 
 @asynccontextmanager
-async def new_places(server: str | None, count: int) -> AsyncIterator[list[Place]]:
-    """Yield places with new databases: SQLite files, or databases of a PostgreSQL server."""
+async def new_database(server: str | None) -> AsyncIterator[Place]:
+    """Yield a place with a new database: a SQLite file, or a database of a PostgreSQL server."""
     async with AsyncExitStack() as stack:
-        names = [f"memrecall_benchmark_{os.getpid()}_{number}" for number in range(count)]
-        locations: Sequence[str | None] = [None] * count
+        location = None
         if server is not None:
-            locations = await stack.enter_async_context(new_databases(server, names))
-        yield [stack.enter_context(new_place(location)) for location in locations]
+            names = [f"memrecall_benchmark_{os.getpid()}"]
+            (location,) = await stack.enter_async_context(new_databases(server, names))
+        yield stack.enter_context(new_place(location))
 
 
 async def run(options: argparse.Namespace, server: str | None) -> tuple[Report, Table]:
     """Measure what the options ask for."""
     corpus = load_corpus(options.data, REPOSITORY)
     report = Report([options.messages])
-    async with new_places(server, 2 if options.against else 1) as places:
-        if options.against:
-            table = await compare_checkouts(report, places, options, corpus)
-        elif options.attack:
-            table = await attack(report, places[0], options)
+    async with new_database(server) as place:
+        if options.attack:
+            table = await attack(report, place, options, corpus)
         elif options.bulk:
-            async with Checkout().serving(places[0]) as service:
+            async with Checkout().serving(place) as service:
                 table = await measure_bulk(report, service)
         else:
-            table = await measure_http(report, places[0], options, corpus)
+            table = await measure_http(report, place, options, corpus)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     report.notes.append(
         f"{os.cpu_count()} cores, shared by server and clients; Python {platform.python_version()};"
@@ -251,22 +224,12 @@ def _table(options: argparse.Namespace) -> Table:
     return table
 
 
-def _folder(text: str) -> Path:
-    folder = Path(text).resolve()
-    if not (folder / "memrecall").is_dir():
-        raise argparse.ArgumentTypeError(f"{folder} is no checkout: it has no folder memrecall")
-    return folder
-
-
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data")
     kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument(
-        "--against", type=_folder, metavar="FOLDER", help="compare with this checkout"
-    )
     kinds.add_argument("--attack", action="store_true", help="measure others beside an attacker")
     kinds.add_argument("--bulk", action="store_true", help="measure writes beside a backlog")
     parser.add_argument("--full", action="store_true", help=f"with {FULL:,} messages of one user")
@@ -276,7 +239,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
     if options.messages is None:
-        is_quick = (options.against or options.attack or options.bulk) and not options.full
+        is_quick = (options.attack or options.bulk) and not options.full
         options.messages = QUICK if is_quick else FULL
     return options
 

@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
-from benchmarks.peers import SWITCHES, WARM_UP  # noqa: E402
+from benchmarks.peers import SWITCHES, WARM_UP, make_mem0  # noqa: E402
 from benchmarks.report import number, say  # noqa: E402
 from memrecall import Memory  # noqa: E402
 from memrecall.embedding import Vectors, make_embedder  # noqa: E402
@@ -62,10 +62,9 @@ class KnownVectors:
     async def close(self) -> None:
         """Do nothing."""
 
-    def as_list(self, text: str) -> list[float]:
-        """Return one vector in the format of mem0."""
-        row: list[float] = self._rows[text].tolist()
-        return row
+    def lists(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return the vectors in the format of mem0."""
+        return [self._rows[text].tolist() for text in texts]
 
 
 async def _embed(inner: Any, texts: Sequence[str]) -> Vectors:
@@ -97,27 +96,7 @@ def open_memrecall(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[
 
 def open_mem0(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[[], None]]:
     """Open mem0 with Qdrant in a folder; its model is never called."""
-    from mem0 import Memory as Mem0
-
-    unreachable = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9"}
-    storage = {"path": str(folder / "qdrant"), "embedding_model_dims": embedder.dimensions}
-    memory: Any = Mem0.from_config(
-        {
-            "llm": {"provider": "openai", "config": unreachable},
-            "embedder": {"provider": "openai", "config": unreachable},
-            "vector_store": {"provider": "qdrant", "config": {**storage, "on_disk": True}},
-            "history_db_path": str(folder / "history.db"),
-        }
-    )
-
-    class Known:
-        def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-            return embedder.as_list(text)
-
-        def embed_batch(self, texts: list[str], memory_action: str | None = None) -> Any:
-            return [embedder.as_list(text) for text in texts]
-
-    memory.embedding_model = Known()
+    memory = make_mem0(folder, embedder.dimensions, embedder.lists)
     return memory, memory.close
 
 

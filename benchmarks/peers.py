@@ -5,7 +5,7 @@
     python benchmarks/peers.py --data DIR… --json FILE  folders with corpus.jsonl and queries.jsonl
     python benchmarks/peers.py --speakers               the stores get "Ann: text"
 
-Compares memrecall's search with mem0, Chroma and LangGraph's stores: each gets the corpus, the
+Compares memrecall's search with mem0, MemPalace and plain cosines: each gets the corpus, the
 questions and memrecall's local embedder, in one run. Nothing leaves the machine.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -27,6 +27,7 @@ from statistics import fmean
 from threading import Thread
 from typing import Any, TypeVar
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -34,28 +35,32 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: E402
+
 from benchmarks.databases import Place, in_batches, opened  # noqa: E402
-from benchmarks.report import Stopwatch, Time, number, percentile, say  # noqa: E402
+from benchmarks.evaluation_sets import read_evaluation_set  # noqa: E402
+from benchmarks.report import number, say  # noqa: E402
 from memrecall.embedding import Embedder, Vectors, make_embedder  # noqa: E402
-from memrecall.evaluation.corpus import Corpus, check_labels, import_corpus, read_corpus  # noqa: E402
-from memrecall.evaluation.questions import Question, read_questions  # noqa: E402
-from memrecall.importers.jsonl import read_entry  # noqa: E402
+from memrecall.evaluation.corpus import Corpus, import_corpus  # noqa: E402
+from memrecall.evaluation.questions import Question  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import SearchRequest  # noqa: E402
-from memrecall.search.request import Mode  # noqa: E402
 
 Json = dict[str, Any]
 Item = TypeVar("Item")
+EmbedLists = Callable[[Sequence[str]], list[list[float]]]
 
-_BEST = 10
+_FEW, _BEST = 5, 10
 WARM_UP = "warm up 热身"
 FIGURES = {
-    "recall": "recall@10",
-    "p50_ms": "search p50, ms",
-    "adds_per_second": "adds a second",
-    "adds_per_cpu_second": "a CPU second",
+    "recall_at_5": "recall@5",
+    "recall_at_10": "recall@10",
+    "megabytes": "MB on disk for 1,000",
 }
-FILTERED = "a filter of the search"
+_DOES_NOT_SHOW = (
+    "what mem0 finds among facts that a model extracted, and what either peer finds with the"
+    " embedder that it recommends: all get the vectors for which memrecall's ranking was developed"
+)
 # Read by the libraries when they are imported.
 SWITCHES = {
     "ANONYMIZED_TELEMETRY": "False",
@@ -89,6 +94,7 @@ class Bridge:
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
+        self._rows: dict[str, Any] = {}
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, daemon=True).start()
 
@@ -97,13 +103,38 @@ class Bridge:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return one row per text."""
-        return self.run(self.embedder.embed(texts))
+        """Return one row per text, which is embedded once for all systems."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._rows]
+        self._rows.update(zip(new, self.run(self.embedder.embed(new)), strict=True))
+        return np.stack([self._rows[text] for text in texts])
 
     def lists(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the vectors as plain lists."""
         rows: list[list[float]] = self.vectors(texts).tolist()
         return rows
+
+    @cached_property
+    def url(self) -> str:
+        """The address of a server on loopback that embeds, with OpenAI's interface."""
+        lists = self.lists
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+                texts = [texts] if isinstance(texts, str) else texts
+                items = [{"index": n, "embedding": row} for n, row in enumerate(lists(texts))]
+                content = json.dumps({"data": items}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_arguments: object) -> None:
+                """Print nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +149,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """An opened store: how to fill it, query it, and exclude later rows."""
+    """An opened store, and how to fill and query it."""
 
     version: str
     add: Callable[[], object]
-    search: Callable[[Question], Sequence[str] | None]  # None: the system cannot search
-    cutoff: str = FILTERED
+    search: Callable[[Question], Sequence[str]]
     close: Callable[[], object] = tuple  # nothing to close
 
 
-def open_memrecall(task: Task, mode: Mode) -> System:
+def open_memrecall(task: Task) -> System:
     """Open a `Library` on SQLite, filled and queried as `memrecall eval run` does."""
     place = Place(str(task.folder / "bench.db"), task.folder)
     manager = opened(place, task.bridge.embedder)
@@ -142,7 +172,6 @@ def open_memrecall(task: Task, mode: Mode) -> System:
         horizon = question.horizon
         request = SearchRequest(
             question.query,
-            mode=mode,
             limit=_BEST,
             until=horizon and horizon + timedelta(microseconds=1),
             now=horizon or task.corpus.now(user),
@@ -159,24 +188,30 @@ def open_memrecall(task: Task, mode: Mode) -> System:
     )
 
 
-def open_mem0(task: Task) -> System:
-    """Open mem0 with Qdrant in a folder, without inference and with memrecall's embedder.
-
-    Its keyword search needs fastembed and a model to download; without it, search is semantic only.
-    """
+def make_mem0(folder: Path, dimensions: int, embed: EmbedLists) -> Any:
+    """Return mem0 with Qdrant in a folder and another embedder; its model is unreachable."""
     from mem0 import Memory
 
     unreachable = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9"}
-    store = {"path": str(task.folder / "qdrant"), "embedding_model_dims": _dimensions(task)}
+    store = {"path": str(folder / "qdrant"), "embedding_model_dims": dimensions}
     memory: Any = Memory.from_config(
         {
             "llm": {"provider": "openai", "config": unreachable},
             "embedder": {"provider": "openai", "config": unreachable},
             "vector_store": {"provider": "qdrant", "config": {**store, "on_disk": True}},
-            "history_db_path": str(task.folder / "history.db"),
+            "history_db_path": str(folder / "history.db"),
         }
     )
-    memory.embedding_model = _Mem0Embedder(task.bridge)
+    memory.embedding_model = _Mem0Embedder(embed)
+    return memory
+
+
+def open_mem0(task: Task) -> System:
+    """Open mem0 without inference.
+
+    Its keyword search needs fastembed and a model to download; without it, search is semantic only.
+    """
+    memory = make_mem0(task.folder, _dimensions(task), task.bridge.lists)
 
     def add() -> None:
         for row in task.rows:  # a call takes one metadata for all its messages
@@ -194,108 +229,88 @@ def open_mem0(task: Task) -> System:
 
 
 class _Mem0Embedder:
-    def __init__(self, bridge: Bridge) -> None:
-        self._bridge = bridge
+    def __init__(self, embed: EmbedLists) -> None:
+        self._embed = embed
 
     def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-        return self._bridge.lists([text])[0]
+        return self._embed([text])[0]
 
     def embed_batch(self, texts: Sequence[str], memory_action: str = "add") -> list[list[float]]:
-        return self._bridge.lists(texts)
+        return self._embed(texts)
 
 
-def open_chroma(task: Task) -> System:
-    """Open Chroma in a folder, with cosine distance and its default index."""
-    import chromadb
-    from chromadb.config import Settings
+def open_mempalace(task: Task, strategy: str) -> System:
+    """Open MemPalace in a folder: a drawer for each message, a wing for each user.
 
-    settings = Settings(anonymized_telemetry=False)
-    client: Any = chromadb.PersistentClient(str(task.folder), settings)
-    collection = client.create_collection(
-        "rows", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
-    )
+    It gets memrecall's embedder from a server on loopback. It orders the candidates of the vectors
+    by words too; with the strategy "union", words add candidates.
+    """
+    os.environ |= {
+        "MEMPALACE_CONFIG_DIR": str(task.folder.parent),
+        "MEMPALACE_EMBEDDING_MODEL": "openai-compat",
+        "MEMPALACE_EMBEDDING_API_URL": task.bridge.url,
+        "MEMPALACE_EMBEDDING_API_MODEL": "local",
+    }
+    from mempalace.palace import get_collection
+    from mempalace.searcher import search_memories
+
+    palace = str(task.folder / "palace")
 
     def add() -> None:
-        for rows in in_batches(task.rows):
-            texts = [row.text for row in rows]
-            collection.add(
+        drawers = get_collection(palace)
+        for rows in in_batches(task.rows, 100):
+            drawers.upsert(
                 ids=[f"{row.user} {row.key}" for row in rows],
-                embeddings=task.bridge.vectors(texts),
-                documents=texts,
-                metadatas=[row.metadata() for row in rows],
+                documents=[row.text for row in rows],
+                metadatas=[_drawer(row) for row in rows],
             )
 
     def search(question: Question) -> list[str]:
-        by_owner: Json = {"owner": question.user_id}
-        later = _not_later(question, "$lte")
-        page = collection.query(
-            query_embeddings=task.bridge.vectors([question.query]),
+        horizon = question.horizon
+        page = search_memories(
+            question.query,
+            palace,
+            wing=question.user_id,
+            before=horizon and _naive(horizon + timedelta(microseconds=1)),
             n_results=_BEST,
-            where={"$and": [by_owner, later]} if later else by_owner,
+            candidate_strategy=strategy,
         )
-        return [metadata["key"] for metadata in page["metadatas"][0]]
+        return [hit["drawer_id"].split(" ", 1)[1] for hit in page["results"]]
 
-    return System(version("chromadb"), add, search)
-
-
-def open_langgraph_memory(task: Task) -> System:
-    """Open LangGraph's in-memory store."""
-    from langgraph.store.memory import InMemoryStore
-
-    return _langgraph(task, InMemoryStore(index=_langgraph_index(task)), "langgraph-checkpoint")
+    return System(version("mempalace"), add, search)
 
 
-def open_langgraph_sqlite(task: Task) -> System:
-    """Open LangGraph's SQLite store."""
-    from langgraph.store.sqlite import SqliteStore
-
-    manager: Any = SqliteStore.from_conn_string(
-        str(task.folder / "store.db"), index=_langgraph_index(task)
-    )
-    store = manager.__enter__()
-    store.setup()
-    close = partial(manager.__exit__, None, None, None)
-    return _langgraph(task, store, "langgraph-checkpoint-sqlite", close)
+def _drawer(row: Row) -> Json:
+    filed_at = _naive(datetime.fromtimestamp(row.moment, UTC))
+    return {"wing": row.user, "room": "chat", "source_file": row.key, "filed_at": filed_at}
 
 
-def _langgraph_index(task: Task) -> Any:
-    return {"dims": _dimensions(task), "embed": task.bridge.lists, "fields": ["text"]}
+def _naive(moment: datetime) -> str:  # as MemPalace compares times
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat()
 
 
-def _langgraph(task: Task, store: Any, package: str, close: Callable[[], object] = tuple) -> System:
-    from langgraph.store.base import PutOp
-
-    def put(row: Row) -> Any:
-        return PutOp((row.user,), row.key, {"text": row.text, **row.metadata()})
+def open_vectors(task: Task) -> System:
+    """Open a plain vector store: one matrix per user in a file, all cosines for each question."""
+    matrices: dict[str, tuple[list[Row], Vectors]] = {}
 
     def add() -> None:
-        for rows in in_batches(task.rows):
-            # InMemoryStore rejects a batch with a repeated text: these are stored one by one.
-            first_rows = {row.text: row for row in rows}
-            store.batch([put(row) for row in first_rows.values()])
-            for row in rows:
-                if first_rows[row.text] is not row:
-                    store.batch([put(row)])
+        for user in dict.fromkeys(row.user for row in task.rows):
+            rows = [row for row in task.rows if row.user == user]
+            matrix = task.bridge.vectors([row.text for row in rows])
+            np.save(task.folder / f"{len(matrices)}.npy", matrix)
+            (task.folder / f"{len(matrices)}.json").write_text(
+                json.dumps([asdict(row) for row in rows], ensure_ascii=False), "utf-8"
+            )
+            matrices[user] = rows, matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
 
     def search(question: Question) -> list[str]:
-        later = _not_later(question, "$lte") or None
-        items = store.search((question.user_id,), query=question.query, limit=_BEST, filter=later)
-        return [item.key for item in items]
+        rows, matrix = matrices[question.user_id]
+        scores = matrix @ task.bridge.vectors([question.query])[0]
+        latest = inf if question.horizon is None else question.horizon.timestamp()
+        order = (rows[at] for at in np.argsort(-scores))
+        return [row.key for row in order if row.moment <= latest][:_BEST]
 
-    return System(version(package), add, search, close=close)
-
-
-def open_embedder(task: Task) -> System:
-    """Open the embedder without a store: the cost that every system has."""
-
-    def add() -> None:
-        for rows in in_batches(task.rows):
-            task.bridge.vectors([row.text for row in rows])
-
-    def search(question: Question) -> None:
-        task.bridge.vectors([question.query])
-
-    return System(task.bridge.embedder.model, add, search, cutoff="")
+    return System(f"numpy {np.__version__}", add, search)
 
 
 def _dimensions(task: Task) -> int:
@@ -309,13 +324,11 @@ def _not_later(question: Question, operator: str) -> Json:
 
 
 SYSTEMS: dict[str, Callable[[Task], System]] = {
-    "memrecall, hybrid": partial(open_memrecall, mode="hybrid"),  # the others are compared with it
-    "memrecall, semantic": partial(open_memrecall, mode="semantic"),
+    "memrecall": open_memrecall,
     "mem0, Qdrant in a folder": open_mem0,
-    "Chroma, in a folder": open_chroma,
-    "LangGraph, InMemoryStore": open_langgraph_memory,
-    "LangGraph, SqliteStore": open_langgraph_sqlite,
-    "the embedder alone": open_embedder,
+    "MemPalace": partial(open_mempalace, strategy="vector"),
+    "MemPalace, union": partial(open_mempalace, strategy="union"),
+    "vectors in a file, cosine": open_vectors,
 }
 
 
@@ -325,11 +338,9 @@ class Result:
 
     system: str
     version: str = ""
-    recall: float | None = None  # evidence among the first ten; None where nothing is found
-    p50_ms: float | None = None
-    adds_per_second: float | None = None
-    adds_per_cpu_second: float | None = None  # other load affects it less
-    cutoff: str = ""
+    recall_at_5: float | None = None  # share of the evidence among the first five
+    recall_at_10: float | None = None
+    megabytes: float | None = None  # of all files for 1,000 rows
     failure: str = ""
 
 
@@ -341,9 +352,7 @@ class Trial:
         self._task = task
         self._moments = {(row.user, row.key): row.moment for row in task.rows}
         self._system: System | None = None
-        self._filling = Time(inf, inf)
-        self._times: list[float] = []
-        self._shares: list[float] = []
+        self._shares: dict[int, list[float]] = {_FEW: [], _BEST: []}
         self._failure = ""
 
     def fill(self) -> None:
@@ -351,30 +360,24 @@ class Trial:
         with self._telling():
             say(self._name)
             self._system = SYSTEMS[self._name](self._task)
-            watch = Stopwatch()
             self._system.add()
-            self._filling = watch.read()
 
-    def ask(self, question: Question, *, counts: bool = True) -> None:
-        """Ask one question, optionally as a warm-up."""
+    def ask(self, question: Question) -> None:
+        """Ask one question."""
         if self._system is None or self._failure:
             return
         with self._telling():
-            watch = Stopwatch()
-            keys = self._system.search(question)
-            spent = watch.read()
-            if counts:
-                self._times.append(spent.wall)
-                self._judge(question, keys)
+            self._judge(question, self._system.search(question))
 
-    def _judge(self, question: Question, keys: Sequence[str] | None) -> None:
+    def _judge(self, question: Question, keys: Sequence[str]) -> None:
         latest = inf if question.horizon is None else question.horizon.timestamp()
-        for key in keys or ():
+        for key in keys:
             if self._moments[question.user_id, key] > latest:
                 raise ValueError(f"{question.query_id} got {key}, which is later than its as_of")
-        if keys is not None and question.evidence:
-            retrieved = {*question.evidence} & {*keys[:_BEST]}
-            self._shares.append(len(retrieved) / len(question.evidence))
+        if question.evidence:
+            for cut, shares in self._shares.items():
+                retrieved = {*question.evidence} & {*keys[:cut]}
+                shares.append(len(retrieved) / len(question.evidence))
 
     def end(self) -> Result:
         """Close the system; return its result."""
@@ -384,15 +387,10 @@ class Trial:
         if self._system is None or self._failure:
             return Result(self._name, failure=self._failure)
         rows = len(self._task.rows)
-        return Result(
-            self._name,
-            self._system.version,
-            fmean(self._shares) if self._shares else None,
-            percentile(self._times, 50) * 1_000,
-            rows / self._filling.wall,
-            rows / self._filling.cpu,
-            self._system.cutoff,
-        )
+        files = [file for file in self._task.folder.rglob("*") if file.is_file()]
+        few, many = (fmean(shares) if shares else None for shares in self._shares.values())
+        megabytes = sum(file.stat().st_size for file in files) / rows / 1_000
+        return Result(self._name, self._system.version, few, many, megabytes)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -400,31 +398,23 @@ class Trial:
             yield
         except ImportError as error:
             self._failure = f"not installed: {error}"
-        except (
-            Exception
-        ) as error:  # third-party code may raise anything; continue with the next system
+        except Exception as error:  # third-party code may raise anything; others may work
             self._failure = f"failed: {type(error).__name__}: {error}"
 
 
 def measure_folder(data: Path, bridge: Bridge, parent: Path, *, speakers: bool) -> list[Result]:
     """Run all systems on one corpus and its questions."""
-    corpus = read_corpus(data / "corpus.jsonl", read_entry)
-    question_set = read_questions(data / "queries.jsonl")
-    check_labels(question_set, corpus)
-    rows = _rows(corpus, speakers)
-    say(f"{data.name}: {len(rows):,} rows, {len(question_set.questions):,} questions")
+    given = read_evaluation_set(data)
+    rows = _rows(given.corpus, speakers)
+    say(f"{data.name}: {len(rows):,} rows, {len(given.questions):,} questions")
     trials: list[Trial] = []
     for name in SYSTEMS:
         folder = Path(tempfile.mkdtemp(dir=parent))
-        trials.append(Trial(name, Task(folder, corpus, rows, bridge)))
+        trials.append(Trial(name, Task(folder, given.corpus, rows, bridge)))
+    bridge.vectors([*(row.text for row in rows), *(q.query for q in given.questions)])  # in batches
     for trial in trials:
         trial.fill()
-        trial.ask(question_set.questions[0].model_copy(update={"query": WARM_UP}), counts=False)
-    say("questions")
-    # All systems answer each question in turn, so that other load affects all of them.
-    for at, question in enumerate(question_set.questions):
-        first = at % len(trials)
-        for trial in trials[first:] + trials[:first]:
+        for question in given.questions:
             trial.ask(question)
     return [trial.end() for trial in trials]
 
@@ -448,30 +438,16 @@ def _rows(corpus: Corpus, speakers: bool) -> list[Row]:
     return rows
 
 
-def ratios(result: Result, reference: Result) -> dict[str, float]:
-    """Return each figure as a multiple of memrecall's."""
-    pairs = {name: (getattr(result, name), getattr(reference, name)) for name in FIGURES}
-    return {
-        name: value / base for name, (value, base) in pairs.items() if value is not None and base
-    }
-
-
 def print_results(data: Path, results: Sequence[Result]) -> None:
-    """Print one table per folder, with multiples of memrecall's figures in brackets."""
-    table = Table(title=f"{data.name} (in brackets: times memrecall's)", title_justify="left")
-    for heading in ("system", "version", *FIGURES.values(), "what is later than as_of"):
+    """Print one table per folder."""
+    table = Table(title=data.name, title_justify="left")
+    for heading in ("system", "version", *FIGURES.values(), "failure"):
         table.add_column(heading)
     for result in results:
-        cells = [_cell(getattr(result, n), ratios(result, results[0]).get(n)) for n in FIGURES]
-        table.add_row(result.system, result.version, *cells, result.failure or result.cutoff)
-    # As wide as it needs to be, also where the output is a file.
+        values = [getattr(result, name) for name in FIGURES]
+        cells = ["—" if value is None else number(value) for value in values]
+        table.add_row(result.system, result.version, *cells, result.failure)
     Console(width=None if sys.stdout.isatty() else 170).print(table)
-
-
-def _cell(value: float | None, ratio: float | None) -> str:
-    if value is None:
-        return "—"
-    return number(value) + ("" if ratio is None else f" ({ratio:.2f})")
 
 
 def forbid_network(refused_hosts: list[str]) -> None:
@@ -490,11 +466,6 @@ def forbid_network(refused_hosts: list[str]) -> None:
             raise PermissionError(f"{host} was to be reached, but nothing may leave this machine")
 
     sys.addaudithook(watch)
-
-
-def _as_data(results: Sequence[Result]) -> list[Json]:
-    reference = results[0]
-    return [{**asdict(result), "times_memrecall": ratios(result, reference)} for result in results]
 
 
 def _read_options() -> argparse.Namespace:
@@ -518,9 +489,9 @@ def main() -> None:
     embedder = make_embedder("local")
     assert embedder is not None
     bridge = Bridge(embedder)
-    bridge.vectors([WARM_UP])  # its files are read now
+    bridge.vectors([WARM_UP])  # its dimensions are known now
     measured: dict[str, list[Result]] = {}
-    # Chroma keeps its files open and may create some while the folder is removed.
+    # MemPalace keeps its files open and may create some while the folder is removed.
     with tempfile.TemporaryDirectory(
         prefix="memrecall-benchmark-", ignore_cleanup_errors=True
     ) as temporary:
@@ -532,9 +503,10 @@ def main() -> None:
     print(f"refused connections: {', '.join(refused_hosts) or 'none'}")
     if options.json is not None:
         content = {
+            "does_not_show": _DOES_NOT_SHOW,
             "speakers": options.speakers,
             "refused": refused_hosts,
-            "results": {name: _as_data(results) for name, results in measured.items()},
+            "results": {name: [*map(asdict, results)] for name, results in measured.items()},
         }
         options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 

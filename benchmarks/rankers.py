@@ -38,15 +38,6 @@ def rank_bm25(texts: Sequence[Tokens]) -> Ask:
     return ask
 
 
-def bm25s(texts: Sequence[Tokens]) -> Ask:
-    """Return the ten best rows of `bm25s`."""
-    import bm25s as library
-
-    index = library.BM25()
-    index.index(texts, show_progress=False)
-    return lambda tokens: index.retrieve([tokens], k=_BEST, show_progress=False)
-
-
 def tantivy(texts: Sequence[Tokens]) -> Ask:
     """Return the ten best rows of `tantivy`; any token may match."""
     import tantivy as library
@@ -76,7 +67,6 @@ def tantivy(texts: Sequence[Tokens]) -> Ask:
 
 LEXICAL: dict[str, Callable[[Sequence[Tokens]], Ask]] = {
     "tantivy, best 10": tantivy,
-    "bm25s, best 10": bm25s,
     "rank-bm25, scores alone": rank_bm25,
 }
 

@@ -1,10 +1,10 @@
-"""`memrecall serve` of this checkout or of another one, in a process of its own."""
+"""`memrecall serve` in a process of its own."""
 
 import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,6 @@ from benchmarks.load import Client, Connection
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 _COMMAND = "from memrecall.cli import main; main()"
-# The script of this checkout, with the package of the checkout whose folder is current.
-_SCRIPT = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 _SETTINGS = {
     "MEMRECALL_CONFIG": os.devnull,
     "MEMRECALL_EMBEDDER": "local",
@@ -77,33 +75,19 @@ class Checkout:
 
     folder: Path = REPOSITORY
 
-    async def fill(self, place: Place, data: Path, users: Mapping[str, int]) -> None:
-        """Store so many messages of each user."""
-        options = {"location": place.location, "folder": str(place.folder), "users": users}
-        options |= {"data": str(data), "repository": str(REPOSITORY)}
-        await self.run_script(place, "fill.py", json.dumps(options))
-
-    async def run_script(self, place: Place, name: str, *arguments: str) -> str:
-        """Run a script of this folder with the checkout's package; return its output."""
-        script = str(Path(__file__).with_name(name))
-        return await self._run(place, _SCRIPT, script, *arguments)
-
     async def create_key(self, place: Place, grant: str = "--all-users") -> str:
         """Create a key for all users, or with another grant."""
-        options = ("keys", "create", "--db", place.location, grant, "--json")
-        return str(json.loads(await self._run(place, _COMMAND, *options))["key"])
-
-    async def _run(self, place: Place, code: str, *arguments: str) -> str:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", code, *arguments),
+            *(sys.executable, "-c", _COMMAND),
+            *("keys", "create", "--db", place.location, grant, "--json"),
             env=self._environment(place),
             cwd=self.folder,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         output, errors = await process.communicate()
-        assert process.returncode == 0, f"{arguments[0]} failed: {errors.decode()[-2000:]}"
-        return output.decode()
+        assert process.returncode == 0, f"no key was created: {errors.decode()[-2000:]}"
+        return str(json.loads(output)["key"])
 
     def _environment(self, place: Place, **variables: str) -> dict[str, str]:
         own = {"PYTHONPATH": str(self.folder), "MEMRECALL_CACHE_DIR": str(place.folder)}
