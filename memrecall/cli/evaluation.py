@@ -11,11 +11,9 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
-from memrecall.text_length import single_line
 
 EXIT_REGRESSION = 1
 _MODES = ("search", "recall")
-_MAX_QUERY_LENGTH = 60
 _PLAN_OPTIONS = ("mode", "depth", "max_questions", "retrieval")
 _LISTED_METRICS = ("recall@10", "f1")
 
@@ -172,30 +170,19 @@ def _print_summary(folder: Path, state: Any) -> None:
 def compare_command(
     first: RunName,
     second: RunName,
-    metric: Annotated[str, Option(help="Metric to compare single questions by.")] = "recall@10",
-    worst: Annotated[int, Option(min=0, help="Questions to list.")] = 20,
     json: options.Json = False,
 ) -> None:
     """Show what changed between two runs over the same questions."""
-    from memrecall.evaluation.compare import OVERALL, compare, worst_question_changes
+    from memrecall.evaluation.compare import OVERALL, compare
     from memrecall.evaluation.metrics import MAIN_METRICS
 
     before, after = _read_run(first), _read_run(second)
     changes = compare(before, after)
-    losses = worst_question_changes(before, after, metric, worst)
     if json:
-        rows = [_change_fields(change) for change in changes]
-        output.print_json({"changes": rows, "worst": [asdict(loss) for loss in losses]})
+        output.print_json({"changes": [_change_fields(change) for change in changes]})
         return
-    by_category = {metric, *(name for names in MAIN_METRICS.values() for name in names)}
+    by_category = {name for names in MAIN_METRICS.values() for name in names}
     _print_changes([c for c in changes if c.category == OVERALL or c.metric in by_category])
-    terminal = output.console()
-    if losses:
-        terminal.print(f"\nlargest losses of {metric}")
-    for loss in losses:
-        query = output.escape(single_line(loss.query)[:_MAX_QUERY_LENGTH])
-        label = output.escape(f"{loss.query_id} {loss.category}".strip())
-        terminal.print(f"{loss.before:.2f} → {loss.after:.2f}  {query}  [dim]{label}[/dim]")
 
 
 def _change_fields(change: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Comparison of runs with each other, metric by metric and question by question, and baselines.
+"""Comparison of runs with each other, metric by metric, and baselines.
 
 A baseline has the main scores of a run, which later runs are checked against.
 """
@@ -51,18 +51,6 @@ class Change:
         return (self.difference > 0) != (self.metric in LOWER_IS_BETTER)
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionChange:
-    """One question in both runs; a negative `loss` is a gain."""
-
-    query_id: str
-    category: str
-    query: str
-    before: float
-    after: float
-    loss: float
-
-
 def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
     """Reject runs over different questions."""
     ids = [[question.query_id for question in run.questions] for run in (first, second)]
@@ -110,41 +98,6 @@ def table_changes(
         for name, count, *values in zip(*columns, strict=True):
             if not np.isnan(values[1] - values[0]):
                 yield Change(name, category, count, *map(float, values))
-
-
-def question_changes(
-    first: EvaluationRun, second: EvaluationRun, metric: str
-) -> list[QuestionChange]:
-    """Return all questions by their loss of a metric, largest loss first."""
-    before, after = _shared_tables(first, second)
-    if metric not in before.names:
-        raise InvalidArgument(
-            f"metric {metric!r} does not exist for single questions of both runs",
-            hint=f"Use one of {', '.join(before.names)}",
-        )
-    losses = before.per_question(metric) - after.per_question(metric)
-    if metric in LOWER_IS_BETTER:
-        losses = -losses
-    order = [int(at) for at in np.argsort(-losses, kind="stable") if not np.isnan(losses[at])]
-    return [
-        QuestionChange(
-            query_id=first.questions[at].query_id,
-            category=first.questions[at].category,
-            query=first.questions[at].query,
-            before=float(before.per_question(metric)[at]),
-            after=float(after.per_question(metric)[at]),
-            loss=float(losses[at]),
-        )
-        for at in order
-    ]
-
-
-def worst_question_changes(
-    first: EvaluationRun, second: EvaluationRun, metric: str, limit: int
-) -> list[QuestionChange]:
-    """Return the questions with the largest losses of a metric."""
-    changes = question_changes(first, second, metric)
-    return [change for change in changes if change.loss > 0][:limit]
 
 
 def render_baseline(run: EvaluationRun) -> str:

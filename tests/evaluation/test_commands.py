@@ -27,13 +27,8 @@ def test_compare_lists_changes_and_losses(evaluation: EvaluationCli) -> None:
     assert overall["difference"] == pytest.approx(-2 / 6)
     assert overall["low"] <= overall["difference"] <= overall["high"] <= 0
     assert changes["recall@10", "name"]["difference"] == 0
-    assert [row["query_id"] for row in outcome.json["worst"]] == ["q1", "q4"]
-    assert outcome.json["worst"][0]["query"] == QUERIES[0]["query"]
-    text = evaluation.call("compare", "a", "b", "--metric", "hit@5", "--worst", 1).out
-    assert "largest losses of hit@5" in text
-    assert "1.00 → 0.00  我对海鲜过敏吗  q1 fact" in text
-    unknown_metric = evaluation.call("compare", "a", "a", "--metric", "luck")
-    assert (unknown_metric.code, "metric 'luck'" in unknown_metric.err) == (2, True)
+    text = evaluation.call("compare", "a", "b").out
+    assert "recall@10" in text
 
 
 def test_compare_search_with_recall(evaluation: EvaluationCli) -> None:
