@@ -53,6 +53,7 @@ class AgentFrameworkContent:
     text: str | None = None
     result: str | None = None
     media_type: str | None = None
+    uri: str | None = None
 
 
 @dataclass
@@ -141,7 +142,7 @@ def can_receive(parse: Parser, messages: object) -> bool:
 
 PICTURE = Image(Picture.new("RGB", (1, 1)))
 IDS: dict[str, Any] = {"message_id": "m", "user_id": "u", "session_id": "s", "agent_id": "g"}
-IMAGE_PART = {"type": "image_url", "image_url": {"url": "x"}}
+IMAGE_PART = {"type": "image_url", "image_url": {"url": "https://host/x"}}
 
 
 def user(text: str, speaker: str | None = None, content_type: str = "text") -> Parsed:
@@ -247,7 +248,9 @@ FORMS: dict[str, tuple[object, Parsed]] = {
         user("a", "Ann"),
     ),
     "Agent Framework image": (
-        AgentFrameworkMessage("user", [AgentFrameworkContent("data", media_type="image/png")]),
+        AgentFrameworkMessage(
+            "user", [AgentFrameworkContent("uri", media_type="image/png", uri="https://host/x")]
+        ),
         user("[image]", None, "image"),
     ),
     "Agent Framework tool result": (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from autogen_core import Image
 from PIL import Image as Picture
+from pydantic import AnyUrl
 
 from memrecall import AsyncMemory, GroupChat, Library, Scope, SingleChat
 from memrecall.chat import Member
@@ -43,12 +44,19 @@ BAD: dict[str, tuple[Any, str]] = {
     "format": (f"data:image/png;base64,{base64.b64encode(b'MZ' * 50).decode()}", "no known format"),
     "huge": ("data:image/png;base64," + "A" * (PICTURE_BYTES * 4 // 3 + 8), "at most 20,971,520"),
     "URL": ("http://[x", "not the URL of a picture"),
+    "host": ("https:///cat.png", "not the URL of a picture"),
+    "script": ("javascript:alert(1)", "not the URL of a picture"),
+    "file": ("file:///etc/passwd", "not the URL of a picture"),
+    "type": (URL.replace("image/png", "text/html"), "'data:text/html;base64' is not a picture"),
+    "no type": (URL.replace("image/png", ""), "is not a picture"),
+    "cut": (f"data:image/png;base64,{B64[:40]}", "a picture of 30 bytes is cut off"),
+    "none": (None, "neither data nor a URL"),
 }
 LIN = Member(member_id="lin", name="Lin")
 
 
-def say(url: str = URL, text: str = "Our boat in Lisbon", **fields: Any) -> dict[str, Any]:
-    picture = {"type": "image_url", "image_url": {"url": url}, **fields}
+def say(url: str | None = URL, text: str = "Our boat in Lisbon", **fields: Any) -> dict[str, Any]:
+    picture = {"type": "image_url", "image_url": url and {"url": url}, **fields}
     return {"role": "user", "content": [{"type": "text", "text": text}, picture]}
 
 
@@ -67,10 +75,27 @@ def test_every_form_is_described(form: str) -> None:
             {"type": "image/jpeg", "url": "https://host/a/cat.jpg", "alt": "A cat"},
         ),
         ({"file_id": "f1"}, {"type": "image"}),
+        ({"source": {"file_id": "f1"}}, {"type": "image"}),
+        ({"url": AnyUrl("http://host/a.gif")}, {"type": "image/gif", "url": "http://host/a.gif"}),
     ],
 )
 def test_pictures_elsewhere(part: dict[str, Any], details: dict[str, Any]) -> None:
     assert describe_picture({"type": "input_image", **part}) == details
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP"])
+def test_cut_pictures_are_refused(form: str) -> None:
+    buffer = io.BytesIO()
+    Picture.effect_noise((40, 30), 50).convert("RGB").save(buffer, form)
+    data = buffer.getvalue()
+    if form == "JPEG":  # with a thumbnail, which is whole
+        thumbnail = b"\xff\xe1" + (len(data) + 2).to_bytes(2) + data
+        data = data[:2] + thumbnail + data[2:]
+    assert describe_picture({"data": data})["type"] == f"image/{form.lower()}"
+    assert describe_picture({"data": data + b"\0\0"})["size"] == len(data) + 2
+    for size in (20, len(data) // 2, len(data) - 40, len(data) - 1):
+        with pytest.raises(InvalidArgument, match=f"a picture of {size:,} bytes is cut off"):
+            describe_picture({"data": data[:size]})
 
 
 @pytest.mark.parametrize("name", BAD)

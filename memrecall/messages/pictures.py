@@ -1,10 +1,9 @@
 """Pictures in messages: their type, size, hash and caption are stored, their bytes are not."""
 
 import base64
-import binascii
 import hashlib
 import mimetypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
@@ -17,7 +16,9 @@ _URL_LENGTH = 500
 _HOLDERS = ("image_url", "source", "inline_data", "inlineData")
 _DATA = ("data", "base64", "image")
 _URLS = ("url", "uri", "file_uri", "fileUri")
+_REFERENCES = ("file_id", "asset_pointer", "path")  # to what an API or a disk has
 _TYPES = ("media_type", "mime_type", "mimeType", "image_mimetype")
+_WHOLE = "Pass the whole picture as an image/… data URL, or its http or https URL"
 _SIGNATURES = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
@@ -31,6 +32,13 @@ _SIGNATURES = (
     (0, b"<svg", "image/svg+xml"),
     (0, b"<?xml", "image/svg+xml"),
 )
+# Cameras and editors may write more after the end of a picture.
+_HAS_END: dict[str, Callable[[bytes], bool]] = {
+    "image/png": lambda data: b"IEND\xaeB`\x82" in data,
+    "image/jpeg": lambda data: data.find(b"\xff\xd9", _find_scan(data)) > 0,
+    "image/gif": lambda data: data.rstrip(b"\0\r\n").endswith(b";"),
+    "image/webp": lambda data: len(data) >= 8 + int.from_bytes(data[4:8], "little"),
+}
 
 
 def get_field(item: object, *names: str) -> Any:
@@ -62,9 +70,11 @@ def describe_picture(part: object) -> dict[str, Any]:
             details["type"] = media_type
         if (data := _read_data(fields)) is not None:
             return {**details, **_describe_bytes(data)}
-        if isinstance(url := get_field(fields, *_URLS), str):
-            return {**details, **_describe_address(url)}
-    return details
+        if (url := get_field(fields, *_URLS)) is not None:
+            return {**details, **_describe_address(str(url))}
+        if get_field(fields, *_REFERENCES) is not None:
+            return details
+    raise InvalidArgument("a picture has neither data nor a URL", hint=_WHOLE)
 
 
 def _read_data(fields: object) -> bytes | None:
@@ -72,11 +82,12 @@ def _read_data(fields: object) -> bytes | None:
     url, data = get_field(fields, *_URLS), get_field(fields, *_DATA)
     if callable(to_base64 := getattr(fields, "to_base64", None)):
         data = to_base64()  # of AutoGen, whose field is an open picture
-    if isinstance(url, str) and url[:5].lower() == "data:":
-        head, _, text = url.partition(",")
+    head, _, text = str(url).partition(",")
+    if (head := head.lower()).startswith("data:"):
         _check_size(len(text) * 3 // 4)
-        is_base64 = head.lower().endswith(";base64")
-        return _decode(text) if is_base64 else unquote_to_bytes(text)
+        if not head.startswith("data:image/"):
+            raise InvalidArgument(f"{head[:_URL_LENGTH]!r} is not a picture", hint=_WHOLE)
+        return _decode(text) if head.endswith(";base64") else unquote_to_bytes(text)
     if isinstance(data, bytes | bytearray):
         _check_size(len(data))
         return bytes(data) if _type_of(bytes(data)) else _decode(bytes(data).decode("latin-1"))
@@ -87,17 +98,14 @@ def _decode(text: str) -> bytes:
     _check_size(len(text) * 3 // 4)
     try:
         return base64.b64decode("".join(text.split()), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidArgument(
-            f"a picture is not valid base64: {error}", hint="Pass the whole picture, or its URL"
-        ) from None
+    except ValueError as error:
+        raise InvalidArgument(f"a picture is not valid base64: {error}", hint=_WHOLE) from None
 
 
 def _check_size(size: int) -> None:
     if size > PICTURE_BYTES:
-        raise InvalidArgument(
-            f"a picture has {size:,} bytes", hint=f"Use at most {PICTURE_BYTES:,} bytes"
-        )
+        hint = f"Use at most {PICTURE_BYTES:,} bytes"
+        raise InvalidArgument(f"a picture has {size:,} bytes", hint=hint)
 
 
 def _type_of(data: bytes) -> str | None:
@@ -107,20 +115,28 @@ def _type_of(data: bytes) -> str | None:
 
 def _describe_bytes(data: bytes) -> dict[str, Any]:
     if (media_type := _type_of(data)) is None:
-        raise InvalidArgument(
-            f"a picture of {len(data):,} bytes is of no known format",
-            hint="Use PNG, JPEG, GIF, WebP, BMP, TIFF, HEIC, AVIF or SVG",
-        )
+        hint = "Use PNG, JPEG, GIF, WebP, BMP, TIFF, HEIC, AVIF or SVG"
+        raise InvalidArgument(f"a picture of {len(data):,} bytes is of no known format", hint=hint)
+    if not _HAS_END.get(media_type, bool)(data):
+        raise InvalidArgument(f"a picture of {len(data):,} bytes is cut off", hint=_WHOLE)
     return {"type": media_type, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _find_scan(data: bytes) -> int:
+    """Return where the scan of a JPEG begins; a thumbnail before it has an end of its own."""
+    at = 2
+    while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] != b"\xda":
+        at += 2 + int.from_bytes(data[at + 2 : at + 4])
+    return at
 
 
 def _describe_address(url: str) -> dict[str, Any]:
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        raise InvalidArgument(
-            f"{url[:_URL_LENGTH]!r} is not the URL of a picture: {error}", hint="Check it"
-        ) from None
+    except ValueError:  # such as http://[x
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InvalidArgument(f"{url[:_URL_LENGTH]!r} is not the URL of a picture", hint=_WHOLE)
     address = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
     guess = mimetypes.guess_type(parts.path)[0]
     return {"url": address[:_URL_LENGTH]} | ({"type": guess} if guess else {})

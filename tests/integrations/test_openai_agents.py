@@ -217,7 +217,7 @@ class TestSession:
         assert all(long.startswith(text[:90_000]) and len(text) < 110_000 for text in texts)
 
     async def test_pictures_come_back_as_text(self, session: MemorySession) -> None:
-        data = base64.b64encode(b"GIF89a").decode()
+        data = base64.b64encode(b"GIF89a;").decode()
         picture = {"type": "input_image", "image_url": f"data:image/gif;base64,{data}"}
         await session.add_items([{"role": "user", "content": [picture]}])
         (item,) = await session.get_items()

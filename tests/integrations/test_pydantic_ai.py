@@ -119,7 +119,7 @@ async def test_messages_are_read(memory: AsyncMemory) -> None:
         ModelRequest(parts=[ToolReturnPart("recall", {"found": False}, "1")]),
         ModelResponse(parts=[TextPart("Hello")]),
         ModelRequest(
-            parts=[UserPromptPart(["Look", BinaryContent(b"GIF89a", media_type="image/png")])]
+            parts=[UserPromptPart(["Look", BinaryContent(b"GIF89a;", media_type="image/png")])]
         ),
     ]
     parsed = parse_messages(messages)

@@ -66,7 +66,8 @@ class TestAdd:
     async def test_add_accepts_text_message_and_openai_parts(self, ann: httpx.AsyncClient) -> None:
         await add_verbatim(ann, "plain words")
         await add(ann, {"role": "user", "content": "one message"}, infer=False)
-        parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}]
+        url = {"url": "https://host/x"}
+        parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": url}]
         chat = [
             {"role": "user", "content": parts, "name": "Ann"},
             {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}], "refusal": None},
@@ -86,10 +87,18 @@ class TestAdd:
     ) -> None:
         ann = await sqlite_service.client_with_key("ann")
         pixel = base64.b64encode(b"GIF89a\1\0\1\0\0\0\0;").decode()
+        data = "data:image/png;base64,"
+        problems: dict[str | None, str] = {
+            f"{data}!!": "base64",
+            f"{data}{pixel[:12]}": "cut off",
+            f"data:text/html;base64,{pixel}": "not a picture",
+            "file:///x.png": "not the URL",
+            None: "nor a URL",
+        }
 
-        def requests(data: str) -> list[tuple[str, dict[str, Any]]]:
-            url = {"url": f"data:image/png;base64,{data}"}
-            content = [{"type": "text", "text": "My boat"}, {"type": "image_url", "image_url": url}]
+        def requests(url: str | None) -> list[tuple[str, dict[str, Any]]]:
+            picture = {"type": "image_url", "image_url": url and {"url": url}}
+            content = [{"type": "text", "text": "My boat"}, picture]
             message = {"role": "user", "content": content}
             return [
                 ("/v1/memories", {"messages": [message], "infer": False}),
@@ -97,11 +106,14 @@ class TestAdd:
                 ("/v1/users/ann/chat", {"message": content}),
             ]
 
-        for path, body in requests("!!"):
-            response = await ann.post(path, json=body)
-            assert (response.status_code, "base64" in response.text) == (400, True)
+        for url, problem in problems.items():
+            for path, body in requests(url):
+                response = await ann.post(path, json=body)
+                assert (response.status_code, problem in response.text) == (400, True), url
+            recall = await ann.post("/v1/users/ann/recall", json=requests(url)[1][1])
+            assert recall.status_code == 200, recall.text
         assert (await ann.get("/v1/users/ann/messages")).json()["items"] == []
-        for path, body in requests(pixel):
+        for path, body in requests(f"{data}{pixel}"):
             assert (await ann.post(path, json=body)).is_success
         items = (await ann.get("/v1/users/ann/messages")).json()["items"]
         boats = [item for item in items if item["content"] == "My boat\n[image]"]

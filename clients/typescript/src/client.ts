@@ -17,7 +17,7 @@ import type {
   TraceEvent,
 } from "./types.js";
 
-/** The memory of one user. */
+/** The memory of one user, or of a space. */
 export class Memrecall {
   readonly messages: MessagesApi;
   readonly memories: MemoriesApi;
@@ -36,15 +36,20 @@ export class Memrecall {
     return new Memrecall({ ...this.transport.config, ...changes });
   }
 
+  /** Return a client whose methods read and write a space, as the same user. */
+  space(spaceId: string): Memrecall {
+    return this.with({ space: spaceId });
+  }
+
   /** Store messages, and remember the facts in them. */
   add(messages: Messages, fields: AddFields = {}, options: CallOptions = {}): Promise<Added> {
-    const body = { messages: withIds(asList(messages)), ...fields };
+    const body = { user_id: this.transport.owner, messages: withIds(asList(messages)), ...fields };
     return this.transport.json("POST", "/v1/memories", { ...options, body, repeatable: true });
   }
 
   /** Search memories and messages, the best first. */
   search(query: string, fields: SearchFields = {}, options: CallOptions = {}): Promise<FoundMemories> {
-    const body = { query, ...fields };
+    const body = { user_id: this.transport.owner, query, ...fields };
     return this.transport.json("POST", "/v1/memories/search", { ...options, body, repeatable: true });
   }
 
@@ -97,8 +102,8 @@ export class Recall implements PromiseLike<RecallResult>, AsyncIterable<RecallSt
   }
 }
 
-function recallPath({ config }: Transport): string {
-  return path`/v1/users/${config.userId}/recall`;
+function recallPath({ owner }: Transport): string {
+  return path`/v1/users/${owner}/recall`;
 }
 
 function recallCall(messages: Messages, fields: BlockFields, options: CallOptions): Call {

@@ -1,4 +1,5 @@
-import { path, type CallOptions, type Transport } from "./transport.js";
+import type { AccessReason, Viewers } from "./spaces.js";
+import { path, type Call, type CallOptions, type Transport } from "./transport.js";
 import type {
   Changed,
   DeleteAllFields,
@@ -14,13 +15,13 @@ import type {
   UpdateFields,
 } from "./types.js";
 
-/** The memories of the user: what was remembered. Changes that cannot be repeated are sent once. */
+/** The memories of the user, or of a space: what was remembered. Changes that cannot be repeated are sent once. */
 export class MemoriesApi {
   constructor(private readonly transport: Transport) {}
 
   /** Read a page of memories, the latest first. */
   list(fields: ListMemoriesFields = {}, options: CallOptions = {}): Promise<MemoryPage> {
-    return this.transport.json("GET", "/v1/memories", { ...options, query: fields });
+    return this.transport.json("GET", "/v1/memories", this.owned(options, fields));
   }
 
   /** Yield all memories, page after page. */
@@ -35,52 +36,64 @@ export class MemoriesApi {
 
   /** Read a memory, or a message that a search returned. */
   get(memoryId: string, options: CallOptions = {}): Promise<MemoryItem | MessageItem> {
-    return this.transport.json("GET", path`/v1/memories/${memoryId}`, options);
+    return this.transport.json("GET", path`/v1/memories/${memoryId}`, this.owned(options));
   }
 
   /** Change fields; with `unchanged_since`, only if nobody changed the memory since then. */
   update(memoryId: string, fields: UpdateFields, options: CallOptions = {}): Promise<UpdatedMemory> {
-    return this.transport.json("PATCH", path`/v1/memories/${memoryId}`, { ...options, body: fields });
+    return this.transport.json("PATCH", path`/v1/memories/${memoryId}`, { ...this.owned(options), body: fields });
   }
 
   /** Hide a memory, until `undo`; with `sources`, also the messages that it comes from. */
   delete(memoryId: string, fields: { sources?: boolean } = {}, options: CallOptions = {}): Promise<Changed> {
-    return this.transport.json("DELETE", path`/v1/memories/${memoryId}`, { ...options, query: fields });
+    return this.transport.json("DELETE", path`/v1/memories/${memoryId}`, this.owned(options, fields));
   }
 
   /** Hide all memories that match; `dry_run` counts them. */
   deleteAll(fields: DeleteAllFields = {}, options: CallOptions = {}): Promise<DeletedMemories> {
-    const query = { user_id: this.transport.config.userId, ...fields };
-    return this.transport.json("DELETE", "/v1/memories", { ...options, query, repeatable: true });
+    return this.transport.json("DELETE", "/v1/memories", { ...this.owned(options, fields), repeatable: true });
   }
 
   /** Undo the last change of a memory. */
   undo(memoryId: string, fields: { unchanged_since?: string } = {}, options: CallOptions = {}): Promise<Changed> {
-    return this.transport.json("POST", path`/v1/memories/${memoryId}/undo`, { ...options, query: fields });
+    return this.transport.json("POST", path`/v1/memories/${memoryId}/undo`, this.owned(options, fields));
   }
 
   /** Erase a memory permanently, with its history. */
   purge(memoryId: string, fields: { sources?: boolean } = {}, options: CallOptions = {}): Promise<PurgedMemory> {
-    return this.transport.json("POST", path`/v1/memories/${memoryId}/purge`, { ...options, query: fields });
+    return this.transport.json("POST", path`/v1/memories/${memoryId}/purge`, this.owned(options, fields));
   }
 
   /** Read the changes of a memory, the oldest first. */
-  async history(memoryId: string, options: CallOptions = {}): Promise<HistoryStep[]> {
-    const answer = await this.transport.json<{ results: HistoryStep[] }>(
-      "GET",
-      path`/v1/memories/${memoryId}/history`,
-      options,
-    );
-    return answer.results;
+  history(memoryId: string, options: CallOptions = {}): Promise<HistoryStep[]> {
+    return this.results(path`/v1/memories/${memoryId}/history`, options);
+  }
+
+  /** Read who can read a memory or message: the members of its space, or the keys of its user. */
+  whoCanSee(memoryId: string, options: CallOptions = {}): Promise<Viewers> {
+    return this.transport.json("GET", path`/v1/memories/${memoryId}/who_can_see`, this.owned(options));
+  }
+
+  /** Read why the user can read a memory or message, or each item of a recall, by its trace id. */
+  whySeen(memoryId: string, options: CallOptions = {}): Promise<AccessReason[]> {
+    return this.results(path`/v1/memories/${memoryId}/why_seen`, options);
   }
 
   /** Read the state of an add in the background. */
   job(jobId: string, options: CallOptions = {}): Promise<Job> {
-    return this.transport.json("GET", path`/v1/jobs/${jobId}`, options);
+    return this.transport.json("GET", path`/v1/jobs/${jobId}`, this.owned(options));
   }
 
   /** List the background work of the last day. */
-  async jobs(options: CallOptions = {}): Promise<Job[]> {
-    return (await this.transport.json<{ results: Job[] }>("GET", "/v1/jobs", options)).results;
+  jobs(options: CallOptions = {}): Promise<Job[]> {
+    return this.results("/v1/jobs", options);
+  }
+
+  private owned(options: CallOptions, fields: object = {}): Call {
+    return { ...options, query: { user_id: this.transport.owner, ...fields } };
+  }
+
+  private async results<Item>(address: string, options: CallOptions): Promise<Item[]> {
+    return (await this.transport.json<{ results: Item[] }>("GET", address, this.owned(options))).results;
   }
 }

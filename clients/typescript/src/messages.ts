@@ -31,7 +31,7 @@ export class MessagesApi {
   private readonly root: string;
 
   constructor(private readonly transport: Transport) {
-    this.root = path`/v1/users/${transport.config.userId}/messages`;
+    this.root = path`/v1/users/${transport.owner}/messages`;
   }
 
   /** Store messages, all or none. */
@@ -85,7 +85,7 @@ export class MessagesApi {
   }
 
   private search<T>(kind: string, fields: object, options: CallOptions): Promise<T> {
-    const body = { user_id: this.transport.config.userId, ...fields };
+    const body = { user_id: this.transport.owner, ...fields };
     return this.transport.json("POST", `/v1/messages/${kind}_search`, { ...options, body, repeatable: true });
   }
 }

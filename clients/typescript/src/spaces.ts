@@ -14,6 +14,22 @@ export interface SpaceMember {
   kind: "user" | "key";
 }
 
+/** Who can read a memory or message. */
+export interface Viewers {
+  id: string;
+  owner: { kind: "user" | "space"; id: string };
+  members: SpaceMember[];
+  keys: { key_id: string; name: string; read_only: boolean }[];
+}
+
+/** Why the user can read a memory or message; what is said of a member is absent if it is their own. */
+export interface AccessReason extends Partial<Pick<SpaceMember, "member" | "role" | "since" | "granted_by">> {
+  id: string;
+  space: string | null;
+  reason: string;
+  author?: string | null;
+}
+
 export interface AuditEntry {
   action: string;
   actor: string;

@@ -11,6 +11,8 @@ export interface MemrecallConfig {
   project?: string;
   /** Spaces that reads cover in addition to the user's own data. */
   spaces?: string[];
+  /** Read and write this space in place of the user's own data, as the user; see `Memrecall.space`. */
+  space?: string;
   /** Milliseconds for one call with its retries; by default the service's deadline alone counts. */
   timeout?: number;
   /** How often a request that is safe to repeat is sent again; 2 by default. */
@@ -43,6 +45,8 @@ const MOST_SECONDS = 9_999; // what the deadline header can say
 
 /** Sends requests: headers, deadlines, retries and errors. */
 export class Transport {
+  /** The `user_id` of requests: of the user, or of the space that the client is bound to. */
+  readonly owner: string;
   private readonly base: string;
 
   constructor(readonly config: MemrecallConfig) {
@@ -50,6 +54,7 @@ export class Transport {
       throw new TypeError("new Memrecall({ url, userId }) needs both; pass key unless the service has none");
     }
     this.base = config.url.replace(/\/+$/, "");
+    this.owner = config.space === undefined ? config.userId : `space:${config.space}`;
   }
 
   async json<T>(method: string, path: string, call: Call = {}): Promise<T> {

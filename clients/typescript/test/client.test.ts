@@ -173,6 +173,40 @@ test("signals and timeouts end calls and waits for a retry", async () => {
   assert.ok(Number(headers.get("x-memrecall-deadline")) <= 5);
 });
 
+test("a client of a space reads and writes it as its user", async () => {
+  await memory.spaces.create({ space_id: "team-安", name: "Team" });
+  await memory.spaces.setMember("team-安", "maya", "reader", { name: "Maya" });
+  const team = memory.space("team-安");
+  const id = (await team.add("The launch is on Friday.", { infer: false })).results[0]!.id!;
+  await team.messages.add([{ message_id: "t1", role: "user", content: "The rocket is called Heron" }]);
+  assert.equal((await team.messages.get("t1")).user_id, "space:team-安");
+  assert.equal((await team.messages.searchWords("Heron")).items[0]?.message_id, "t1");
+  const found = (await team.search("launch", { kinds: "memory" })).results[0]!;
+  assert.deepEqual([found.id, found.space, found.author], [id, "team-安", "ann"]);
+  const recalled = (await team.recall("What is the rocket called?")).memories;
+  assert.ok(recalled.some(({ memory_key }) => memory_key.endsWith("t1")));
+  assert.match(await team.recallBlock("What is the rocket called?"), /Heron/);
+  assert.deepEqual((await team.memories.list()).results.map((item) => item.id), [id]);
+  await team.memories.update(id, { memory: "The launch is on Monday." });
+  assert.equal((await team.memories.history(id)).length, 2);
+  await team.memories.undo(id);
+  assert.equal((await team.memories.deleteAll({ dry_run: true })).found, 1);
+  assert.deepEqual(await team.memories.jobs(), []);
+
+  const { owner, members } = await team.memories.whoCanSee(id);
+  assert.deepEqual([owner, members.map(({ member }) => member)], [{ kind: "space", id: "team-安" }, ["ann", "maya"]]);
+  const maya = team.with({ userId: "maya" });
+  const [reason] = await maya.memories.whySeen(id);
+  assert.deepEqual([reason!.role, reason!.granted_by, reason!.author], ["reader", "ann", "ann"]);
+  assert.equal((await errorOf(maya.add("Maya only reads", { infer: false }))).status, 403);
+  assert.equal((await errorOf(memory.memories.get(id))).code, "NOT_FOUND"); // Personal data is another owner's.
+  const own = (await memory.add("Ann has a drum", { infer: false })).results[0]!.id!;
+  assert.deepEqual((await memory.memories.whoCanSee(own)).owner, { kind: "user", id: "ann" });
+  assert.equal((await memory.memories.whySeen(own))[0]!.space, null);
+  await memory.spaces.delete("team-安", "Team");
+  assert.equal((await errorOf(team.search("launch"))).status, 404);
+});
+
 test("members share a space", async () => {
   const { spaces } = memory;
   assert.equal((await spaces.create({ space_id: "team-x", name: "Team X" })).role, "admin");

@@ -128,13 +128,12 @@ class InputMessage(BaseModel):
 
 
 InputRole = Annotated[Role, BeforeValidator(parse_role, json_schema_input_type=RoleName)]
-_Message = Annotated[
-    ConversationMessage,
-    PlainValidator(
-        partial(parse_message, read_pictures=True), json_schema_input_type=str | InputMessage
-    ),
-]
+_ANY = str | InputMessage
+_read = partial(parse_message, read_pictures=True)
+_Message = Annotated[ConversationMessage, PlainValidator(_read, json_schema_input_type=_ANY)]
+_Query = Annotated[ConversationMessage, PlainValidator(parse_message, json_schema_input_type=_ANY)]
 InputMessages = tuple[_Message, ...]
+RecallMessages = tuple[_Query, ...]  # A recall stores no pictures, and never fails on them.
 
 
 def accept_messages(limit: int) -> WrapValidator:

@@ -26,11 +26,11 @@ from memrecall.scope import Scope
 from memrecall.server.deadlines import GRACE_SECONDS
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import (
-    InputMessages,
     PathId,
     Period,
     ProjectName,
     QueryText,
+    RecallMessages,
     RequestModel,
     SessionId,
     accept_messages,
@@ -56,7 +56,7 @@ router = APIRouter(prefix="/v1", tags=["recall"], route_class=JsonRoute)
 
 
 _Conversation = Annotated[
-    InputMessages, Field(max_length=MAX_CONVERSATION), accept_messages(MAX_CONVERSATION)
+    RecallMessages, Field(max_length=MAX_CONVERSATION), accept_messages(MAX_CONVERSATION)
 ]
 
 
