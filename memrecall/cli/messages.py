@@ -50,7 +50,7 @@ def import_messages(
     """Import chats. Invalid lines are reported by number; valid lines are stored.
 
     With --client, reads the transcripts that coding assistants keep on this machine instead. Else
-    reads exports of ChatGPT, Claude, Gemini, WhatsApp, WeChat, Telegram, Slack, Discord, iMessage,
+    reads exports of ChatGPT, Claude, Gemini, WhatsApp, WeChat, Telegram, Slack, Discord,
     mail (mbox) and mem0, Markdown notes, chats that were copied as text, messages of OpenAI's form,
     CSV, and memrecall's own JSON lines and exports. Importing a file again adds only what is new.
 

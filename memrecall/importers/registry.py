@@ -30,7 +30,7 @@ FORMATS: tuple[FileFormat, ...] = (
     *(assistants.CHATGPT, assistants.CLAUDE, assistants.GEMINI),
     *(coding_assistants.CLAUDE_CODE, coding_assistants.CODEX, coding_assistants.GEMINI_CLI),
     *(team_chats.TELEGRAM, team_chats.DISCORD, team_chats.SLACK, wechat.FORMAT),
-    *(model_messages.MEM0, model_messages.OPENAI, plain_text.WHATSAPP, tables.IMESSAGE),
+    *(model_messages.MEM0, model_messages.OPENAI, plain_text.WHATSAPP),
     *(mbox.FORMAT, tables.CSV, plain_text.MARKDOWN, plain_text.COPY, jsonl.FORMAT),
 )
 

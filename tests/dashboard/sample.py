@@ -4,11 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from memrecall.agent import Recaller, RecallOptions
-from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import AsyncMemory, Importer, Library
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings
-from memrecall.store import Grant, NewKnowledge, NewRelation
+from memrecall.store import Grant, NewRelation
 from memrecall.types import NewMessage, Role
 
 CHAT = Path(__file__).parents[2] / "fixtures" / "demo" / "chat.jsonl"
@@ -22,11 +21,6 @@ STATEMENTS = (
     "I moved to Lisbon last week. Now I live in Lisbon.",
     "I am allergic to peanuts. My favourite tea is genmaicha.",
     "My favourite tea is sencha now, not genmaicha any more.",
-)
-KNOWLEDGE = (
-    NewKnowledge("Refunds need a receipt.", "Refund policy", ["policy"], {"owner": "support"}),
-    NewKnowledge("数据库端口是 5433，因为 5432 被占用。", tags=["数据库"]),
-    NewKnowledge(f"peanuts {SCRIPT}", SCRIPT[:80], [SCRIPT[:30]], {"note": SCRIPT}),
 )
 QUESTIONS = {
     "maya": ("Where does Tom work?", "Who has my spare key?", "When does my passport expire?"),
@@ -56,9 +50,6 @@ async def fill_library(library: Library) -> None:
             await Recaller(library, Scope(user), None, options).recall(question, as_of=None)
     await _add_attacker(library)
     await _add_space(library)
-    scope = Scope("maya", permissions=frozenset({Permission.KNOWLEDGE}))
-    for entry in KNOWLEDGE:
-        await KnowledgeBase(library, scope).add(entry)
 
 
 async def find_ids(library: Library) -> dict[str, str]:

@@ -53,7 +53,6 @@ async def test_every_fixture_is_stored_once(library: Library) -> None:
         "discord": 2,
         "gemini": 4,
         "gemini-cli": 5,
-        "imessage": 5,
         "markdown": 4,
         "mbox": 3,
         "mem0": 2,

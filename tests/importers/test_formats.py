@@ -280,18 +280,6 @@ def test_wechat_reads_the_common_export_tools() -> None:
     )
 
 
-def test_imessage_reads_the_tables_of_several_tools() -> None:
-    result = read(FIXTURES / "imessage")
-    assert result.said == [
-        ("other", "Grandma Ruth", "The spare key is under the blue pot, dear"),
-        ("user", None, "谢谢奶奶，我周日来修水龙头"),
-        ("other", "Grandma Ruth", "[file] tap.heic"),
-        ("other", "Omar", "Le code du portail est 4417"),
-        ("user", None, "Merci, j'arrive à midi"),
-    ]
-    assert times(FIXTURES / "imessage" / "phoneview.csv")[0] == "2025-07-23T06:12:54Z"
-
-
 def test_mbox_decodes_mails_and_cuts_quotes() -> None:
     result = read(FIXTURES / "mbox", me="maya@example.org")
     assert result.said == [

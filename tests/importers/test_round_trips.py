@@ -107,7 +107,6 @@ def write_mbox(said: list[Said]) -> dict[str, str]:
 
 
 WECHAT = ["localId", "Type", "IsSender", "CreateTime", "StrContent", "NickName"]
-IMAZING = ["Chat Session", "Message Date", "Type", "Sender Name", "Text"]
 WRITERS: dict[str, tuple[str, Callable[[list[Said]], dict[str, str]]]] = {
     "slack": ("slack", write_slack),
     "whatsapp of Android": ("whatsapp", write_whatsapp("{1}/{0}/%y, %-I:%M\u202f%p - ")),
@@ -121,19 +120,6 @@ WRITERS: dict[str, tuple[str, Callable[[list[Said]], dict[str, str]]]] = {
             lambda number, item: [
                 *(str(number), "1", "0", str(int(item.ts.timestamp()))),
                 *(item.text, item.speaker),
-            ],
-        ),
-    ),
-    "imessage": (
-        "imessage",
-        write_table(
-            IMAZING,
-            lambda _, item: [
-                "c",
-                f"{item.ts:%Y-%m-%d %H:%M:%S}",
-                "Incoming",
-                item.speaker,
-                item.text,
             ],
         ),
     ),

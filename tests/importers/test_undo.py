@@ -89,7 +89,6 @@ FILES = {
     "wechat": "2023-12-31 21:41:00 Uwe\nDer Zug\n",
     "chat": "Uwe 2023/12/31 21:41\nDer Zug\n\nUwe 2023/12/31 21:42\nnach Ulm\n",
     "csv": "time,sender,text\n31.12.2023 21:41,Uwe,Der Zug\n",
-    "imessage": "Chat Session,Message Date,Sender Name,Text\nc,2023-12-31 21:41:00,Uwe,Zug\n",
     "markdown": "# 2023-12-31\nDer Zug\n",
 }
 
@@ -98,7 +97,7 @@ FILES = {
 async def test_corrected_zone_is_refused_until_the_import_is_taken_back(
     library: Library, tmp_path: Path, name: str
 ) -> None:
-    suffix = {"csv": ".csv", "imessage": ".csv", "markdown": ".md"}.get(name, ".txt")
+    suffix = {"csv": ".csv", "markdown": ".md"}.get(name, ".txt")
     file = rewrite(tmp_path / f"a{suffix}", FILES[name])
     first = await run(library, file)
     assert (await list_imports(library, "uwe"))[0]["format"] == name

@@ -399,21 +399,3 @@ async def test_index_that_takes_longer_than_a_request_is_loaded_on_by_the_next(
             await top(library)
     assert await top(library) == expected
     assert ranges[:5] == [0, 40, 40, 80, 80]
-
-
-async def test_batch_that_failed_half_way_is_no_part_of_the_index(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await library.add_messages(LIN, batch(0, 100))
-    await library.vectors.settle()
-    expected = await top(library)
-    library.cache.forget(LIN.user_id)
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(VectorBlocks, "put", fail)
-        with pytest.raises(MemoryError):
-            await top(library)
-    assert await top(library) == expected

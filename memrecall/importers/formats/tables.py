@@ -1,12 +1,10 @@
-"""CSV tables with a message a row: any, by the names of its columns, and those of iMessage.
+"""CSV tables with a message a row, by the names of their columns.
 
-`--map` names the columns of a table; common names need no map. iMessage and SMS are written as CSV
-by iMazing, PhoneView, and scripts that read Apple's `chat.db`.
+`--map` names the columns of a table; common names need no map.
 """
 
 import csv
 from collections.abc import Iterator, Mapping
-from datetime import UTC
 
 from memrecall.errors import CallerError, InvalidArgument
 from memrecall.importers import records
@@ -179,58 +177,3 @@ CSV = records.FileFormat(
     _read_csv,
     between_people=True,
 )
-
-
-_HEADERS = (
-    {"chat session", "message date", "text"},  # iMazing
-    {"direction", "timestamp", "number", "content"},  # PhoneView
-    {"is_from_me", "date"},  # the column names of chat.db
-)
-_SENT = ("outgoing", "sent", "1", "true")
-
-
-def _is_imessage(file: SourceFile) -> bool:
-    header = set(read_header(file))
-    return any(names <= header for names in _HEADERS)
-
-
-def _read_imessage(file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
-    ids = records.DerivedIds("imessage")
-    for line, row in read_rows(file):
-        yield (
-            row
-            if isinstance(row, records.Fault)
-            else _read_imessage_row(line, row, file.stem, options, ids)
-        )
-
-
-def _read_imessage_row(
-    line: int, row: TableRow, stem: str, options: records.ReadOptions, ids: records.DerivedIds
-) -> records.ReadItem:
-    kind = pick(row, "is_from_me", "direction", "type").casefold()
-    if kind == "notification":
-        return records.Skipped(line, "notices")
-    text = pick(row, "text", "content", "body")
-    attachment = pick(row, "attachment")
-    time = pick(row, "message date", "timestamp", "date")
-    try:
-        ts = parse_written_time(time, options.date_order, options.zone)
-        written = parse_written_time(time, options.date_order, UTC)  # the same in all zones
-    except InvalidArgument as error:
-        return records.Fault(line, error.message)
-    if not text and not attachment:
-        return records.Skipped(line, "no text")
-    is_me = kind in _SENT
-    other = pick(row, "sender name", "name", "sender id", "number", "phone_number", "handle", "id")
-    chat = pick(row, "chat session", "group_chat_name", "cache_roomname", "chat")
-    chat = chat or pick(row, "name", "number", "phone_number", "handle") or stem
-    speaker = pick(row, "sender name") if is_me else other or chat
-    content = (text, "text") if text else (f"[file] {attachment}", "file")
-    key = ids.make(chat, written.isoformat(), "me" if is_me else speaker, content[0])
-    names = (speaker, *filter(None, [pick(row, "sender id", "number", "phone_number")]))
-    role = Role.USER if is_me else Role.OTHER
-    conversation = records.PeopleChat("imessage", chat, chat)
-    return conversation.message(line, key, names, content, ts, role=role, is_local=True)
-
-
-IMESSAGE = records.FileFormat("imessage", _is_imessage, _read_imessage, between_people=True)
