@@ -1217,6 +1217,8 @@ export interface components {
             agent_id?: string | null;
             /** @description Ignored: the service counts. */
             sequence_no?: number | null;
+            /** @description Ignored: who sends it is the author. */
+            author?: string | null;
         };
         /** @description A message in OpenAI's format; unknown fields are ignored, empty ones count as absent. */
         InputMessage: {
