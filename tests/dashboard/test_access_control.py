@@ -135,7 +135,7 @@ async def test_read_only_key_can_change_nothing(browser: Any, keyed_server: Keye
 
 async def test_menu_has_only_pages_that_the_key_can_use(browser: Any, keyed_server: Keyed) -> None:
     server, keys = keyed_server
-    common = ["Overview", "Explorer", "Knowledge", "Recalls", "Spaces"]
+    common = ["Overview", "Explorer", "Recalls", "Spaces"]
     for name, others in (("all", ["Evaluations"]), ("maya", []), ("reader", [])):
         async with window_on(browser, server.url) as window:
             await sign_in(window, keys[name])
