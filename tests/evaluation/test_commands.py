@@ -27,8 +27,7 @@ def test_compare_lists_changes_and_losses(evaluation: EvaluationCli) -> None:
     assert overall["difference"] == pytest.approx(-2 / 6)
     assert overall["low"] <= overall["difference"] <= overall["high"] <= 0
     assert changes["recall@10", "name"]["difference"] == 0
-    text = evaluation.call("compare", "a", "b").out
-    assert "recall@10" in text
+    assert "recall@10" in evaluation.call("compare", "a", "b").out
 
 
 def test_compare_search_with_recall(evaluation: EvaluationCli) -> None:

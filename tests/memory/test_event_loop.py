@@ -35,6 +35,9 @@ class RecordingProcesses:
     def __init__(self) -> None:
         self.names: list[str] = []
 
+    def belong_here(self) -> bool:
+        return True
+
     async def run(self, function: Callable[..., Any], *args: Any, is_large: bool = False) -> Any:
         self.names.append(function.__name__)
         return function(*args)

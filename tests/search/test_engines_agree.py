@@ -47,6 +47,8 @@ async def search_one(library: Library, user: str, request: SearchRequest) -> Any
     page = asdict(await library.search(Scope(user), request))
     del page["records"]  # with the times at which they were stored
     page["next_cursor"] = page["next_cursor"] is not None  # signed with the database's own secret
+    for hit in page["results"]:
+        hit["metadata"].pop("import", None)  # each has an id of its own
     return json.loads(json.dumps(page, default=str))
 
 

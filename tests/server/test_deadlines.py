@@ -104,7 +104,7 @@ class _AsContext:
 def wait_for_process(_: Library, monkeypatch: pytest.MonkeyPatch) -> EndlessWait:
     wait = EndlessWait()
     monkeypatch.setattr(workers, "SMALL_TEXT", -1)
-    monkeypatch.setattr(workers, "_processes", SimpleNamespace(run=wait))
+    monkeypatch.setattr(workers, "_processes", SimpleNamespace(run=wait, belong_here=lambda: True))
     return wait
 
 

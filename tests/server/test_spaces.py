@@ -313,27 +313,22 @@ async def test_message_searches_cover_named_spaces(service: HttpService) -> None
     named = await ann.put(f"/v1/spaces/{TEAM}/members/ann", json={"role": "admin", "name": "Ann"})
     assert named.status_code == 200
     found = {"message_id": f"space:{TEAM}/m001", "user_id": f"space:{TEAM}", "author": "Ann"}
-    for kind in ("lexical", "semantic"):
-        path, body = f"/v1/messages/{kind}_search", {"user_id": "ben", "query_text": "Kestrel"}
+    paths = [f"/v1/messages/{kind}_search" for kind in ("lexical", "semantic")]
+    body = {"user_id": "ben", "query_text": "Kestrel"}
+    for path in paths:
         (item,) = (await ben.post(path, json=body, headers=headers)).json()["items"]
         assert found.items() <= item.items()  # also before ben has data of their own
         assert (await ben.post(path, json=body)).json()["items"] == []
     await write_messages(ben, "ben", make_message(1, "Kestrel needs a logo"))
     await service.library.vectors.settle()
-    for kind in ("lexical", "semantic"):
-        path, body = f"/v1/messages/{kind}_search", {"user_id": "ben", "query_text": "Kestrel"}
+    for path in paths:
         items = (await ben.post(path, json=body, headers=headers)).json()["items"]
-        assert {item["message_id"]: item["author"] for item in items} == {
-            "m001": None,
-            f"space:{TEAM}/m001": "Ann",
-        }
-    path = "/v1/messages/lexical_search"
-    query = {"query_text": "Kestrel"}
+        authors = {item["message_id"]: item["author"] for item in items}
+        assert authors == {"m001": None, f"space:{TEAM}/m001": "Ann"}
     await write_messages(ann, f"space:{TEAM}", make_message(2, "Kestrel flies"))
-    first = {**query, "user_id": f"space:{TEAM}", "page_size": 1}
-    cursor = (await ben.post(path, json=first)).json()["next_cursor"]
-    paged = {**query, "user_id": "ben", "cursor": cursor}
-    refused = await ben.post(path, json=paged, headers=headers)
+    first = {**body, "user_id": f"space:{TEAM}", "page_size": 1}
+    cursor = {"cursor": (await ben.post(paths[0], json=first)).json()["next_cursor"]}
+    refused = await ben.post(paths[0], json={**body, **cursor}, headers=headers)
     check_error(refused, 400, "INVALID_ARGUMENT")
 
 
