@@ -167,8 +167,9 @@ class Page:
         if not self.space:
             return await (await self.request_context()).memory(self.user)
         # Without an actor, changes are the member's: other members do not know their keys.
-        member, granted = scope.member, scope.permissions
-        bound = self.service.memory.bind(user_id=member, member=member, permissions=granted)
+        user, granted = str(scope.member), scope.permissions
+        key = user if user.startswith(KEY_MEMBER) else None
+        bound = self.service.memory.bind(user_id=user, member=key, permissions=granted)
         return await bound.enter(self.space)
 
     async def writable_memory(self) -> AsyncMemory:

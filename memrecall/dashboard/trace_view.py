@@ -70,9 +70,10 @@ def _draw_step(page: Page, step: TimelineStep, view: StepView, name: str) -> Non
                 _draw_details(page, view)
 
     duration = page.text("running") if step.is_running else format_duration(step.seconds)
-    caption = duration if step.kind in ("tool", "model") else None
+    if step.kind in ("tool", "model"):
+        name = f"{name} · {duration}"  # a caption would not be in the name of the button
     icon = "error" if step.has_failed else _ICONS[step.kind]
-    panel = ui.expansion(name, caption=caption, icon=icon, value=step.went_wrong)
+    panel = ui.expansion(name, icon=icon, value=step.went_wrong)
     panel.classes("mr-expansion mr-failed" if step.has_failed else "mr-expansion")
     panel.props("dense").on_value_change(fill)
     with panel:

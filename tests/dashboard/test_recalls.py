@@ -125,7 +125,7 @@ async def test_steps_have_names_in_both_languages(browser: Any, open_server: Ser
     for locale, names in (
         (
             "en-US",
-            ("search: Who has my spare key, ", " found\n", "read: My neighbour", "hand off"),
+            ("search: Who has my spare key, ", " found · ", "read: My neighbour", "hand off"),
         ),
         ("zh-CN", ("搜索：Who has my spare key，", " 条结果", "读取：My neighbour", "交接：")),
     ):
