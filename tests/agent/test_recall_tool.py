@@ -69,7 +69,7 @@ async def test_schema_has_no_user_argument(library: Library) -> None:
     parameters = schema.get("parameters")
     assert parameters is not None
     assert schema["name"] == "recall"
-    assert list(parameters["properties"]) == ["query", "context"]
+    assert list(parameters["properties"]) == ["query", "context", "time"]
     assert parameters.get("required") == ["query"]
     assert all("description" in each for each in parameters["properties"].values())
     for word in ("user_id", "agent_id", "session_id", "scope"):
@@ -222,9 +222,9 @@ async def test_handler_of_the_table_is_run(
     assert [type(event) for event in events] == [ToolCallRequestEvent, ToolCallExecutionEvent] * 2
 
 
-async def test_empty_query_returns_an_answer(library: Library) -> None:
-    answer = await run_tool(make_tool(library), query=" ")
-    assert answer["stop_reason"] == "invalid_argument"
+async def test_wrong_arguments_return_an_answer(library: Library) -> None:
+    for wrong in ({"query": " "}, {"query": REQUEST, "time": "whenever"}):
+        assert (await run_tool(make_tool(library), **wrong))["stop_reason"] == "invalid_argument"
 
 
 async def test_storage_failure_returns_an_answer(

@@ -1,6 +1,6 @@
 """The tool `recall`: what a parent agent and an MCP client pass and get."""
 
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AliasChoices, Field, PrivateAttr
 
@@ -23,9 +23,9 @@ _EVIDENCE_FIELDS = {
 class RecallToolArguments(ToolInput):
     """Arguments of `recall` for a parent agent."""
 
-    time: ClassVar[None] = None  # a parent agent names times in its query
     query: str
     context: str | None = None
+    time: str | None = None
 
     def messages(self) -> list[ConversationMessage]:
         """Return the conversation to recall for."""
