@@ -317,20 +317,22 @@ class Library(SpaceSearch, VectorStatus):
 
         What they wrote to spaces stays there under another name, or is erased too.
         """
-        spaces = self.store.spaces
+        spaces, written = self.store.spaces, [0, 0]
         for owner in await spaces.owners_naming(user_id) if with_contributions else ():
             scope = Scope.of_owner(owner, permissions=frozenset({Permission.SENSITIVE}))
             keys, message_ids = await spaces.find_written(owner, user_id)
             await self.purge(scope, keys)
             for message_id in message_ids:
                 await self.delete_message(scope, message_id)
+            written = [written[0] + len(message_ids), written[1] + len(keys)]
         left = await spaces.remove_user(user_id)
         for owner, is_empty in left.items():
             await (self.erase_user(owner) if is_empty else self.forget_derived(owner))
         report = await self.store.owners.erase_user(user_id, is_known=bool(left))
         await self.graphs.erase_user(user_id)
         await self.forget_derived(user_id)
-        return report
+        messages, memories = report.messages + written[0], report.memories + written[1]
+        return replace(report, messages=messages, memories=memories)
 
     async def erase_session(self, user_id: str, session_id: str) -> ErasureReport:
         """Delete a session, and what was derived from it."""
