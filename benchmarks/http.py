@@ -4,7 +4,7 @@
     python benchmarks/http.py --messages 5000 --seconds 1    half a minute, to see that it runs
     python benchmarks/http.py --postgres                 the same on PostgreSQL
     python benchmarks/http.py --attack                   others' responses during slow requests
-    python benchmarks/http.py --bulk                     writes while others' vectors are computed
+    python benchmarks/http.py --bulk                     writes beside a backlog and searchers
     python benchmarks/http.py --attack --full            with 100,000 messages instead of 5,000
 
 Starts `memrecall serve` on loopback with a key. Each client sends its next request when the last
@@ -34,7 +34,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from benchmarks.attack import ROWS_ATTACKER, VICTIM, measure_attacks, measure_bulk  # noqa: E402
-from benchmarks.calls import USER, Question, all_calls, nothing  # noqa: E402
+from benchmarks.calls import USER, Question, all_calls, http_request, nothing  # noqa: E402
 from benchmarks.corpus import Corpus, load_corpus  # noqa: E402
 from benchmarks.databases import Place, new_place, opened  # noqa: E402
 from benchmarks.fill import fill  # noqa: E402
@@ -50,6 +50,7 @@ CLIENTS = (1, 16, 64)
 MOST_ADDED = {"range read": 1.5, "neighbours": 1.5}
 MOST_ADDED_BY_SEARCH = 3.0
 FULL, QUICK = 100_000, 5_000  # messages of one user
+POSTERS, OWN_MESSAGES = [f"poster-{n}" for n in range(16)], 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,25 @@ async def attack(
     return table
 
 
+async def measure_posts(service: Service, corpus: Corpus, seconds: float) -> float:
+    """Return the rate of posts beside as many searchers as posters, as a share of that alone."""
+    turns, posts, searches = list(corpus.turns(OWN_MESSAGES)), [], []
+    for user in POSTERS:
+        path, asked = f"/v1/users/{user}/messages", all_calls(corpus, turns, user)["lexical"]
+        bodies = [{"messages": [{"role": "user", "content": turn.text}]} for turn in turns]
+        posts.append([http_request("POST", path, service.key, body) for body in bodies])
+        searches.append([question.request(service.key) for question in asked])
+    rates = {0: 0.0, len(POSTERS): 0.0}
+    for beside in [0, len(POSTERS)] * 3:
+        async with (
+            service.clients(posts, len(posts)) as post,
+            service.clients(searches, beside) as search,
+        ):
+            load, _ = await asyncio.gather(put_load(post, seconds), put_load(search, seconds))
+        rates[beside] += load.rate
+    return rates[len(POSTERS)] / rates[0]
+
+
 @asynccontextmanager
 async def new_database(server: str | None) -> AsyncIterator[Place]:
     """Yield a place with a new database: a SQLite file, or a database of a PostgreSQL server."""
@@ -184,8 +204,12 @@ async def run(options: argparse.Namespace, server: str | None) -> tuple[Report, 
         if options.attack:
             table = await attack(report, place, options, corpus)
         elif options.bulk:
+            await fill(place, corpus, dict.fromkeys(POSTERS, OWN_MESSAGES))
             async with Checkout().serving(place) as service:
                 table = await measure_bulk(report, service)
+                share = await measure_posts(service, corpus, options.seconds)
+            name, bound = "16 posters, beside searchers / alone", 0.5 if server is None else 1 / 3
+            report.targets.append(Target(name, share, bound, at_most=False))
         else:
             table = await measure_http(report, place, options, corpus)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
