@@ -86,10 +86,9 @@ class MemorySearch:
 
 async def search_memories(library: Library, scope: Scope, search: MemorySearch) -> dict[str, Any]:
     """Return the hits of a search in mem0's shape; `message` explains an empty or partial list."""
-    request = await _build_request(library, scope.own, search)
     search_owner = partial(_search_owner, library, search, 1 + len(scope.spaces))
     if scope.spaces:
-        entered = await library.enter(scope, request)
+        entered = await library.enter(scope, await _build_request(library, scope.own, search))
         page = await library.search_owners(scope, None, entered, search_owner)
     else:
         page = await search_owner(scope, None)
@@ -101,7 +100,7 @@ async def search_memories(library: Library, scope: Scope, search: MemorySearch) 
     _add_sources(page, hits, results)
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
-            item["score_details"] = score_details(hit, request.threshold)
+            item["score_details"] = score_details(hit, search.threshold or 0.0)
     nearest = {"nearest": format_time(page.nearest)} if page.nearest else {}
     counts = {"total_found": page.total_found, "message": page.message}
     return {"results": results, **counts, **nearest}
@@ -111,7 +110,7 @@ async def _search_owner(
     library: Library, search: MemorySearch, share: int, scope: Scope, user: UserVersion | None
 ) -> SearchPage:
     """Return the hits of one owner, a memory and its message as one."""
-    request = replace(await _build_request(library, scope, search), share=share)
+    request = await _build_request(library, scope, search, share)
     rank = _search_with_names if search.rerank else _fuse_ranks
     page = await rank(library, scope, request, user)
     joined = join_sources(await mark_outdated(library.store, scope, page))
@@ -128,7 +127,9 @@ def _add_sources(page: SearchPage, hits: Sequence[Hit], items: Sequence[dict[str
         item["source"] = quote_message(message) if isinstance(message, Message) else None
 
 
-async def _build_request(library: Library, scope: Scope, search: MemorySearch) -> SearchRequest:
+async def _build_request(
+    library: Library, scope: Scope, search: MemorySearch, share: int = 1
+) -> SearchRequest:
     require_limit("limit", search.limit, LARGEST_PAGE)
     if search.kinds not in ("memory", "message", "all"):
         raise InvalidArgument(
@@ -148,6 +149,7 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
         until=None if search.as_of is None else search.as_of + timedelta(microseconds=1),
         period=search.period,
         with_sources=True,
+        share=share,
     )
     condition = read_filter(search.filters)
     if search.filters and search.kinds != "memory":
