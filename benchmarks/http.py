@@ -31,7 +31,7 @@ if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
 from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
+from rich.table import Column, Table  # noqa: E402
 
 from benchmarks.attack import ROWS_ATTACKER, VICTIM, measure_attacks, measure_bulk  # noqa: E402
 from benchmarks.calls import USER, Question, all_calls, http_request, nothing  # noqa: E402
@@ -50,6 +50,10 @@ CLIENTS = (1, 16, 64)
 MOST_ADDED = {"range read": 1.5, "neighbours": 1.5}
 MOST_ADDED_BY_SEARCH = 3.0
 FULL, QUICK = 100_000, 5_000  # messages of one user
+_SIDE = "p50 / p95 / p99 ms, CPU ms"
+_OF_CALLS = f"clients, HTTP: a second, {_SIDE}, in process: a second, {_SIDE}, failed"
+_OTHERS = "{}: quiet p99 ms, attacked, longest, ratio"
+_OF_ATTACKS = f"{_OTHERS.format('/healthz')}, {_OTHERS.format('search')}, responses to the attack"
 POSTERS, OWN_MESSAGES = [f"poster-{n}" for n in range(16)], 300
 
 
@@ -135,7 +139,7 @@ async def measure_http(
     report: Report, place: Place, options: argparse.Namespace, corpus: Corpus
 ) -> Table:
     """Compare the service with calls in this process."""
-    table = _table(options)
+    table = _table(options, "", "call", _OF_CALLS)
     turns = list(corpus.turns(options.messages))
     live = make_embedder("local")
     assert live is not None
@@ -152,13 +156,7 @@ async def attack(
     report: Report, place: Place, options: argparse.Namespace, corpus: Corpus
 ) -> Table:
     """Measure what others notice of adversarial requests."""
-    table = _make_table(f"{_title(options)}, under attack", "attack")
-    for name in ("/healthz", "search"):
-        for heading in ("quiet p99 ms", "attacked", "longest", "ratio"):
-            table.add_column(
-                f"{name}: {heading}" if heading[0] == "q" else heading, justify="right"
-            )
-    table.add_column("responses to the attack")
+    table = _table(options, ", under attack", "attack", _OF_ATTACKS)
     users = {VICTIM: min(300, options.messages), ROWS_ATTACKER: options.messages}
     await fill(place, corpus, users)
     async with Checkout().serving(place) as service:
@@ -225,27 +223,10 @@ def _title(options: argparse.Namespace) -> str:
     return f"memrecall: HTTP, {options.messages:,} messages on {database}"
 
 
-def _make_table(title: str, first: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
-    return table
-
-
-def _table(options: argparse.Namespace) -> Table:
-    table = _make_table(_title(options), "call")
-    headings = (
-        "clients",
-        "HTTP: a second",
-        "p50 / p95 / p99 ms",
-        "CPU ms",
-        "in process: a second",
-        "p50 / p95 / p99 ms",
-        "CPU ms",
-        "failed",
-    )
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
+def _table(options: argparse.Namespace, subject: str, first: str, headings: str) -> Table:
+    columns = [Column(heading, justify="right") for heading in headings.split(", ")]
+    title = f"{_title(options)}{subject}"
+    return Table(first, *columns, title=title, title_justify="left")
 
 
 def _read_options() -> argparse.Namespace:

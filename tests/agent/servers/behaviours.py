@@ -32,7 +32,7 @@ class Behaviour:
     reason: StopReason
     is_fallback: bool = False
     forever: Forever | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=lambda: Limits(seconds=600))  # for busy machines
     check: Check | None = None
 
 
