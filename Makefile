@@ -199,7 +199,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 	@echo "installing memrecall into $(VENV) (once) …"
-	@$(PIP) install -c constraints.txt -e ".[server]"
+	@$(PIP) install -c constraints.txt -e ".[dashboard,mcp]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

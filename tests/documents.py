@@ -133,8 +133,7 @@ class Shell:
 def open_shell(folder: Path) -> Iterator[Shell]:
     """Open a shell that ends when a command fails; whatever it started ends with it."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("MEMRECALL", "PYTHON"))}
-    # `make demo` and `pip install '.[server]'` do not install the dashboard.
-    environment = {**inherited, "HOME": str(folder), "COLUMNS": "88", "MEMRECALL_DASHBOARD": "0"}
+    environment = {**inherited, "HOME": str(folder), "COLUMNS": "88"}
     with subprocess.Popen(
         [shutil.which("bash") or "bash", "-e", "-o", "pipefail"],
         cwd=folder,
