@@ -18,7 +18,7 @@ from memrecall.agent.prompt_view import (
 from memrecall.agent.result import RecallResult
 from memrecall.agent.trace import Observer
 from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
-from memrecall.messages import is_from_user, name_sources, parse_messages
+from memrecall.messages import is_from_user, name_sources, parse_messages, strip_markers
 from memrecall.model import protocol
 from memrecall.text.language import language_of
 
@@ -66,10 +66,8 @@ class BlockRecaller:
             [each for each in messages if not is_block_message(each)],
             user_sources=self.user_sources,
         )
-        # Pictures or files without a caption.
-        is_picture = set(request.text.split("\n")) == {f"[{request.content_type}]"}
-        is_written = not is_picture and not is_framework_text(request.text)
-        if not is_written or not needs_recall(request.text, self._when):
+        text = strip_markers(request.text)
+        if is_framework_text(text) or not needs_recall(text, self._when):
             return "", None
         try:
             result = await self.recaller.recall(
@@ -79,5 +77,5 @@ class BlockRecaller:
             raise  # an error of whoever records or scripts the run
         except MemrecallError as error:
             _log.warning("no recall: %s", error)
-            return write_failure(error.message, language_of(request.text)), None
+            return write_failure(error.message, language_of(text)), None
         return write_block(result, self._characters, place=self._place), result

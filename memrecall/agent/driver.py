@@ -27,7 +27,7 @@ from memrecall.json_objects import make_storable
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.library.spaces import enter_all
-from memrecall.messages import ConversationMessage, parse_messages
+from memrecall.messages import ConversationMessage, parse_messages, strip_markers
 from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules
 from memrecall.scope import Scope
@@ -162,7 +162,7 @@ class Recaller:
             scope=self.scope,
             version=version,
             conversation=conversation,
-            language=options.language or language_of(conversation.request.text),
+            language=options.language or language_of(strip_markers(conversation.request.text)),
             window=Window(options.first_window, max_iterations=options.limits.iterations),
             caches=self._caches,
             **moments,

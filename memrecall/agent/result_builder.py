@@ -19,6 +19,7 @@ from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.trace_events import HandoffEvent, StopEvent
 from memrecall.errors import MemrecallError, WorkerFailed
 from memrecall.json_objects import make_storable
+from memrecall.messages import strip_markers
 from memrecall.scope import Permission
 from memrecall.search import SearchRequest
 from memrecall.search.request import LONGEST_REQUEST
@@ -94,7 +95,7 @@ async def build_result(
     handoff = _make_handoff(state, arguments, outcome)
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
-    request = state.conversation.request.text
+    request = strip_markers(state.conversation.request.text)
     result = RecallResult(
         handoff=handoff,
         memories=memories,
@@ -135,7 +136,7 @@ async def _name_other_projects(
         return []
     if not state.searches:  # the message refers to nothing
         return []
-    text = state.conversation.request.text[:LONGEST_REQUEST]
+    text = strip_markers(state.conversation.request.text)[:LONGEST_REQUEST]
     times: dict[str, Any] = {"until": state.end_time, "now": state.now, "period": state.period}
     request = SearchRequest(text, limit=_MAX_OTHERS, **times)
     try:

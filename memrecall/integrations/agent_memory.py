@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
@@ -116,11 +117,11 @@ class AgentMemory:
         self._blocking: Memory | None = None
         self._problem: Exception | None = None  # why there is no memory
         self._find = None if isinstance(memory, Memory | AsyncMemory) else memory
-        if self._find is None:
+        if self._find is None and memory is not None:
             self._bind(memory)
-        elif not callable(memory):
+        elif not callable(memory) or isinstance(memory, type):
             raise InvalidArgument(
-                f"a {type(memory).__name__} is not a memory",
+                f"{memory!r:.60} is not a memory",
                 hint="Pass a Memory, an AsyncMemory, or a function that returns one",
             )
         self.recall_arguments = recall
@@ -350,11 +351,16 @@ class TurnBlocks:
 
     def get(self, owner: AgentMemory, messages: Sequence[object]) -> str | None:
         """Return the block for the last of these messages; None if it is not known."""
-        return self._blocks.get((owner.owner_ids, repr(messages)))
+        return self._blocks.get((owner.owner_ids, _hash(messages)))
 
     def put(self, owner: AgentMemory, messages: Sequence[object], block: str) -> None:
         """Keep the block for the last of these messages."""
         with self._lock:
-            self._blocks[owner.owner_ids, repr(messages)] = block
+            self._blocks[owner.owner_ids, _hash(messages)] = block
             if len(self._blocks) > _BLOCKS:
                 self._blocks.popitem(last=False)
+
+
+def _hash(messages: Sequence[object]) -> bytes:
+    """Return a key of messages without their pictures, which have megabytes."""
+    return sha256(repr(messages).encode("utf-8", "backslashreplace")).digest()

@@ -24,6 +24,7 @@ _RESOURCES = {
     "beta.chat.completions": "messages",
     "responses": "input",
 }
+_MARK = "_has_memory"  # an attribute of wrapped clients
 _INSTRUCTIONS = ("system", "developer")
 
 
@@ -50,6 +51,9 @@ def wrap_openai(
             f"a {type(client).__name__} is not a client of OpenAI",
             hint="Pass an OpenAI, an AsyncOpenAI, or a client with the same methods",
         )
+    if getattr(client, _MARK, None) is True:
+        hint = "Wrap the client that it was made of; one call belongs to one memory"
+        raise InvalidArgument("the client is wrapped already", hint=hint)
     is_async = hasattr(client, "__aenter__")
     if not is_async:
         owner.check_sync()
@@ -59,6 +63,7 @@ def wrap_openai(
 
 def _wrap(client: Any, turns: "_Turns") -> Any:
     wrapped = client.copy()
+    setattr(wrapped, _MARK, True)
     for path, argument in _RESOURCES.items():
         try:
             resource, plain = attrgetter(path)(wrapped), attrgetter(path)(client)

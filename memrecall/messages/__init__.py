@@ -17,6 +17,7 @@ from memrecall.messages.parser import (
     parse_messages,
     parse_new_messages,
     parse_role,
+    strip_markers,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "parse_messages",
     "parse_new_messages",
     "parse_role",
+    "strip_markers",
 ]

@@ -1,6 +1,7 @@
 """The one parser of the messages that applications pass in, in whatever form they have them."""
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias, TypeGuard
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument, describe_validation_error
-from memrecall.messages.pictures import caption_of, describe_picture, get_field
+from memrecall.messages.pictures import caption_of, describe_picture, get_field, media_of
 from memrecall.types import NewMessage, Origin, Role, check_json, check_text, parse_time
 
 PICTURES = "pictures"  # the metadata key of what is stored of them
@@ -55,6 +56,8 @@ _MEDIA = {
     "input_file": "file",
     "document-url": "file",
 }
+# The text of a part without a caption, with the line break before it.
+_MARKERS = re.compile(r"(?:\n|\A)\[(?:audio|document|file|image|video)\](?=\n|\Z)")
 _PARTS_WITHOUT_TEXT = {
     *("", "refusal", "thinking", "reasoning", "text_reasoning", "redacted_thinking"),
     *("tool_use", "tool_call", "tool-call", "function_call", "FunctionCall", "usage"),
@@ -182,6 +185,11 @@ def join_content_parts(fields: Any) -> Any:
     if pictures and isinstance(metadata, Mapping):
         joined["metadata"] = {**metadata, PICTURES: list(map(describe_picture, pictures))}
     return joined
+
+
+def strip_markers(text: str) -> str:
+    """Return a text without the lines that stand for pictures and files without a caption."""
+    return _MARKERS.sub("", text)
 
 
 def origin_of(role: Role) -> Origin:
@@ -358,13 +366,13 @@ def _parse_part(part: object) -> tuple[str, str]:
     kind = str(get_field(part, "type", "block_type", "part_kind", "kind") or _class_name(part))
     text = get_field(part, "text", "content", "result")
     if kind == "" and (inline := get_field(part, "inline_data", "inlineData")):  # of Gemini
-        kind = str(get_field(inline, "mime_type", "mimeType") or "file").split("/", 1)[0]
+        kind = media_of(inline)
     if kind in _PARTS_WITHOUT_TEXT and not (kind == "" and isinstance(text, str)):
         return "", "text"
     if isinstance(text, str):
         return text, "text"
-    if kind in ("data", "uri", "binary"):
-        kind = str(get_field(part, "media_type") or "file").split("/", 1)[0]
+    if kind in ("data", "uri", "binary", "file"):
+        kind = media_of(part)
     content_type = _MEDIA.get(kind, kind)
     return caption_of(part) or f"[{content_type}]", content_type
 

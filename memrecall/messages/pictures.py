@@ -17,7 +17,8 @@ _HOLDERS = ("image_url", "source", "inline_data", "inlineData")
 _DATA = ("data", "base64", "image")
 _URLS = ("url", "uri", "file_uri", "fileUri")
 _REFERENCES = ("file_id", "asset_pointer", "path")  # to what an API or a disk has
-_TYPES = ("media_type", "mime_type", "mimeType", "image_mimetype")
+_TYPES = ("media_type", "mediaType", "mime_type", "mimeType", "image_mimetype")
+_URL_STARTS = ("data:", "http:", "https:")  # of what the AI SDK passes as data
 _WHOLE = "Pass the whole picture as an image/… data URL, or its http or https URL"
 _SIGNATURES = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -52,8 +53,18 @@ def get_field(item: object, *names: str) -> Any:
 
 def caption_of(part: object) -> str | None:
     """Return the caption or alternative text of a part."""
-    caption = get_field(part, *_CAPTIONS)
-    return caption if isinstance(caption, str) else None
+    captions = (get_field(holder, *_CAPTIONS) for holder in _holders_of(part))
+    return next((caption for caption in captions if isinstance(caption, str)), None)
+
+
+def media_of(part: object) -> str:
+    """Return the kind of a part with a media type: "image", "audio", "video" or "file"."""
+    media = str(get_field(part, *_TYPES)).split("/", 1)[0]
+    return media if media in ("image", "audio", "video") else "file"
+
+
+def _holders_of(part: object) -> tuple[object, ...]:
+    return part, *(get_field(part, name) for name in _HOLDERS)
 
 
 def describe_picture(part: object) -> dict[str, Any]:
@@ -64,24 +75,26 @@ def describe_picture(part: object) -> dict[str, Any]:
     details: dict[str, Any] = {"type": "image"}
     if caption := caption_of(part):
         details["alt"] = caption
-    for holder in (part, *(get_field(part, name) for name in _HOLDERS)):
+    for holder in _holders_of(part):
         fields = {"url": holder} if isinstance(holder, str) else holder
         if isinstance(media_type := get_field(fields, *_TYPES), str):
             details["type"] = media_type
-        if (data := _read_data(fields)) is not None:
-            return {**details, **_describe_bytes(data)}
-        if (url := get_field(fields, *_URLS)) is not None:
+        url, data = get_field(fields, *_URLS), get_field(fields, *_DATA)
+        if isinstance(data, str) and data[:6].lower().startswith(_URL_STARTS):
+            url, data = data, None
+        if callable(to_base64 := getattr(fields, "to_base64", None)):
+            data = to_base64()  # of AutoGen, whose field is an open picture
+        if (content := _read_data(url, data)) is not None:
+            return {**details, **_describe_bytes(content)}
+        if url is not None:
             return {**details, **_describe_address(str(url))}
         if get_field(fields, *_REFERENCES) is not None:
             return details
     raise InvalidArgument("a picture has neither data nor a URL", hint=_WHOLE)
 
 
-def _read_data(fields: object) -> bytes | None:
-    """Return the bytes that a part contains; None if it has none."""
-    url, data = get_field(fields, *_URLS), get_field(fields, *_DATA)
-    if callable(to_base64 := getattr(fields, "to_base64", None)):
-        data = to_base64()  # of AutoGen, whose field is an open picture
+def _read_data(url: object, data: object) -> bytes | None:
+    """Return the bytes of a data URL or of data; None if there are none."""
     head, _, text = str(url).partition(",")
     if (head := head.lower()).startswith("data:"):
         _check_size(len(text) * 3 // 4)

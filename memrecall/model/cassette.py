@@ -202,10 +202,9 @@ class ReplayClient(BaseClient):
     ) -> CassetteMismatch:
         """Return the error for a request that was not recorded, or not as often."""
         number = len(self._lines) - len(self._unused) + 1
-        if is_known or not self._unused:
-            often = " as often" if is_known and self._unused else ""
-            problem = f"call {number} was made, but {self._path} has {len(self._lines)}{often}"
-            return CassetteMismatch(problem, call=number)
+        surplus = f"call {number} was made, but {self._path} has {len(self._lines)}"
+        if is_known or not self._lines:
+            return CassetteMismatch(surplus + " as often" * bool(self._unused), call=number)
         line, expected = self._nearest(texts, digests)
         recorded = _recorded_digests(line)
         part = next(part for part, now in digests.items() if recorded.get(part) != now)
@@ -214,8 +213,9 @@ class ReplayClient(BaseClient):
             if part == "messages"
             else _describe_difference(line, part, request, digests[part])
         )
+        nearest = f"call {line.call} of {self._path} differs in {part}: {difference}"
         return CassetteMismatch(
-            f"call {line.call} of {self._path} differs in {part}: {difference}",
+            nearest if self._unused else f"{surplus}; {nearest}",
             hint="Record the cassette again if the change is intended",
             call=line.call,
             part=part,
@@ -224,7 +224,10 @@ class ReplayClient(BaseClient):
     def _nearest(
         self, texts: list[str], digests: Mapping[str, str]
     ) -> tuple[RecordedCall, list[str]]:
-        """Return the unused call that shares most parts, then most messages, and its messages."""
+        """Return the call that shares most parts, then most messages, and its messages.
+
+        Of the used calls only if no other is left.
+        """
         best: tuple[tuple[int, ...], RecordedCall, list[str]] | None = None
         messages: list[str] = []
         for line in self._lines:
@@ -232,9 +235,10 @@ class ReplayClient(BaseClient):
             recorded = _recorded_digests(line)
             same = sum(recorded.get(part) == now for part, now in digests.items())
             rank = (same, _first_difference(messages, texts), -abs(len(messages) - len(texts)))
-            if line.call in self._unused and (best is None or rank > best[0]):
+            is_candidate = line.call in self._unused or not self._unused
+            if is_candidate and (best is None or rank > best[0]):
                 best = rank, line, list(messages)
-        assert best is not None  # noqa: S101 -- some calls are unused
+        assert best is not None  # noqa: S101 -- there are lines
         return best[1:]
 
 

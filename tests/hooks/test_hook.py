@@ -272,12 +272,14 @@ class TestNeed:
         assert "heron" in await self.send(lin, prompt, "later")
 
     async def test_plain_recall_decides_like_hook(self, lin: httpx.AsyncClient) -> None:
-        async def check(prompt: str) -> None:
-            body = {"query": prompt, "session_id": "coding", "block": {"if_needed": True}}
+        async def check(prompt: str | dict[str, Any]) -> None:
+            target = "query" if isinstance(prompt, str) else "messages"
+            body = {target: prompt, "session_id": "coding", "block": {"if_needed": True}}
             answer = await lin.post("/v1/users/lin/recall", json=body, headers=PLAIN)
-            assert bool(answer.text) == (prompt in QUESTIONS)
+            assert bool(answer.text) == (prompt in tuple(QUESTIONS))
 
-        await check_each_async((*NOTHING_ASKED, *QUESTIONS), check)
+        picture = {"content": [{"type": "image", "data": ""}]}
+        await check_each_async((*NOTHING_ASKED, picture, *QUESTIONS), check)
 
 
 class TestEndpoint:

@@ -149,7 +149,7 @@ class TestTools(ToolContract):
     async def test_schemas_are_those_of_the_table(self, memory: AsyncMemory) -> None:
         tools = memory_tools(memory, language="zh")
         assert [tool.name for tool in tools] == ["remember", "recall", "correct", "forget"]
-        assert list(tools[1].parameters()["properties"]) == ["query", "context"]
+        assert list(tools[1].parameters()["properties"]) == ["query", "context", "time"]
         assert "记忆" in tools[1].description
 
     async def test_failed_model_falls_back_to_rules(self, library: Library) -> None:

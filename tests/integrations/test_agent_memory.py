@@ -10,7 +10,7 @@ import pytest
 from memrecall import AsyncMemory, Memory
 from memrecall.agent import Recaller
 from memrecall.errors import CassetteMismatch, InvalidArgument, ScriptExhausted
-from memrecall.integrations.agent_memory import AgentMemory
+from memrecall.integrations.agent_memory import AgentMemory, TurnBlocks
 from memrecall.integrations.bound_tools import bind_tools
 from memrecall.memory import Library
 from memrecall.settings import Settings
@@ -165,6 +165,14 @@ class TestTools:
         tools = {tool.name: tool for tool in bind_tools(memory, language="zh")}
         answer = json.loads(await tools["recall"].call({"query": "x"}))
         assert (answer["error"], "内部出错" in answer["message"]) == ("internal", True)
+
+
+def test_blocks_of_turns_keep_no_messages(memory: AsyncMemory) -> None:
+    owner, blocks = AgentMemory(memory), TurnBlocks()
+    for name in ("a", "b"):
+        blocks.put(owner, ask(name * 1_000_000), name)
+    assert len(str(vars(blocks))) < 1_000
+    assert [blocks.get(owner, ask(name * 1_000_000)) for name in "abc"] == ["a", "b", None]
 
 
 def test_unbound_memory_is_refused(library: Library) -> None:

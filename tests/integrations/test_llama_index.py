@@ -216,7 +216,7 @@ class TestTools(ToolContract):
 
     async def test_schema_is_that_of_the_table(self, memory: AsyncMemory) -> None:
         schema = memory_tools(memory, language="zh")[1].metadata.to_openai_tool()["function"]
-        assert list(schema["parameters"]["properties"]) == ["query", "context"]
+        assert list(schema["parameters"]["properties"]) == ["query", "context", "time"]
         assert "记忆" in schema["description"]
 
     @pytest.mark.concurrent

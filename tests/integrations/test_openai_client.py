@@ -278,7 +278,10 @@ async def test_async_memory_of_an_async_client(host: Host, library: Library) -> 
 async def test_wrong_arguments(host: Host) -> None:
     cases: list[tuple[Any, Any, str]] = [
         (host.client, AsyncMemory(user_id="ann"), "sync code cannot wait"),
-        (host.client, "ann", "a str is not a memory"),
+        (host.client, "ann", "'ann' is not a memory"),
+        (host.client, None, "None is not a memory"),
+        (host.client, Memory, "memory.sync.Memory'> is not a memory"),
+        (wrap_openai(host.client, host.memory).copy(), host.memory, "is wrapped already"),
         (object(), host.memory, "a object is not a client"),
     ]
     for client, memory, problem in cases:

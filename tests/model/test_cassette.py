@@ -228,7 +228,7 @@ async def test_extra_and_missing_calls_are_mismatches(path: Path) -> None:
         client.assert_exhausted()
     for i in range(3):
         await client.create(history(i))
-    with pytest.raises(CassetteMismatch, match=r"call 4 was made, but .* has 3"):
+    with pytest.raises(CassetteMismatch, match=r"call 4 .* has 3; call 3 .* differs in messages"):
         await client.create(history(3))
 
 
@@ -381,10 +381,12 @@ async def test_about_is_recorded(path: Path) -> None:
     assert ReplayClient(path).about == about
 
 
-def test_empty_cassette_replays(path: Path) -> None:
+async def test_empty_cassette_replays(path: Path) -> None:
     RecordingClient(ScriptedClient([]), path)
     assert read_text(path) == ""
     ReplayClient(path).assert_exhausted()
+    with pytest.raises(CassetteMismatch, match=r"call 1 was made, but .* has 0$"):
+        await ReplayClient(path).create(history(0))
 
 
 def test_missing_cassette_is_an_error(path: Path) -> None:

@@ -2,7 +2,10 @@
 import { jsonSchema, tool, type LanguageModelMiddleware, type Tool } from "ai";
 
 import type { Memrecall } from "./client.js";
+import type { InputMessage } from "./types.js";
 
+const MOST_MESSAGES = 100; // of the conversation that a recall reads
+const LARGEST_PICTURE = 5_000_000; // characters; of a larger one, only that there was one is stored
 const NOTHING = "Nothing is stored about this.";
 
 export type ToolName = "recall" | "remember" | "search_messages" | "forget";
@@ -50,8 +53,9 @@ export function memrecallTools(
       },
     }),
     forget: tool({
-      description: "Delete a memory, because the user asked to forget it.",
-      inputSchema: textSchema("memory_id", "The id of a memory that recall or remember returned."),
+      description:
+        "Delete a memory, because the user asked to forget it. With the id of a message, erase that message permanently.",
+      inputSchema: textSchema("memory_id", "The id that recall, remember or search_messages returned."),
       execute: async ({ memory_id }, { abortSignal }) =>
         (await memory.memories.delete(memory_id, {}, { signal: abortSignal })).message,
     }),
@@ -81,11 +85,14 @@ export interface MiddlewareOptions {
 
 /** What the turn is about, and what was recalled for it. */
 interface Turn {
-  text: string;
+  key: string;
+  content: InputPart[];
   block: Promise<string>;
 }
 
 type Params = Parameters<NonNullable<LanguageModelMiddleware["transformParams"]>>[0]["params"];
+type Prompt = Params["prompt"];
+type InputPart = Record<string, unknown>;
 
 /** Return a middleware that recalls before a turn and stores it afterwards.
  *
@@ -98,14 +105,18 @@ export function memrecallMiddleware(memory: Memrecall, options: MiddlewareOption
   const turns = new WeakMap<object, Turn>();
   let last: { position: number; turn: Turn } | undefined;
 
-  function startTurn(position: number, text: string, signal: AbortSignal | undefined): Turn {
-    if (last && last.position === position && last.turn.text === text) return last.turn;
+  function startTurn(prompt: Prompt, position: number, signal: AbortSignal | undefined): Turn | undefined {
+    const messages = conversation(prompt.slice(0, position + 1));
+    const content = storedParts(prompt[position]!);
+    if (!content.length) return undefined;
+    const key = JSON.stringify(messages.at(-1));
+    if (last && last.position === position && last.turn.key === key) return last.turn;
     const fields = { session_id: sessionId, block: { if_needed: true, characters, when } };
-    const block = memory.recallBlock(text, fields, { signal }).catch((error: unknown) => {
+    const block = memory.recallBlock(messages, fields, { signal }).catch((error: unknown) => {
       if (!signal?.aborted) report(error);
       return "";
     });
-    last = { position, turn: { text, block } };
+    last = { position, turn: { key, content, block } };
     return last.turn;
   }
 
@@ -113,7 +124,7 @@ export function memrecallMiddleware(memory: Memrecall, options: MiddlewareOption
     if (!turn || !answer) return;
     last = undefined;
     const messages = [
-      { role: "user" as const, content: turn.text },
+      { role: "user" as const, content: turn.content },
       { role: "assistant" as const, content: answer },
     ];
     await memory.add(messages, { session_id: sessionId, background: true }).catch(report);
@@ -123,9 +134,8 @@ export function memrecallMiddleware(memory: Memrecall, options: MiddlewareOption
     specificationVersion: "v3",
     async transformParams({ params }) {
       const position = params.prompt.findLastIndex((message) => message.role === "user");
-      const text = position < 0 ? "" : textOf(params.prompt[position]!.content);
-      if (!text) return params;
-      const turn = startTurn(position, text, params.abortSignal);
+      const turn = position < 0 ? undefined : startTurn(params.prompt, position, params.abortSignal);
+      if (!turn) return params;
       const changed = withBlock(params, position, await turn.block);
       turns.set(changed, turn);
       return changed;
@@ -162,6 +172,37 @@ function withBlock(params: Params, position: number, block: string): Params {
   if (!block) return { ...params };
   const data = { role: "user" as const, content: [{ type: "text" as const, text: block }] };
   return { ...params, prompt: params.prompt.toSpliced(position, 0, data) };
+}
+
+/** Return what was said, for a recall, which reads no pictures. */
+function conversation(prompt: Prompt): InputMessage[] {
+  return prompt
+    .flatMap((message): InputMessage[] => {
+      if (message.role !== "user" && message.role !== "assistant") return [];
+      const parts = storedParts(message).map(({ type, text }) => (type === "file" ? { type: "image" } : { type, text }));
+      return parts.length ? [{ role: message.role, content: parts }] : [];
+    })
+    .slice(-MOST_MESSAGES);
+}
+
+/** Return the texts and pictures of a message as memrecall's API takes them. */
+function storedParts({ content }: Prompt[number]): InputPart[] {
+  const parts = typeof content === "string" ? [{ type: "text" as const, text: content }] : content;
+  return parts.flatMap((part): InputPart[] => {
+    if (part.type === "text" && part.text) return [{ type: "text", text: part.text }];
+    if (part.type !== "file") return [];
+    const isPicture = part.mediaType.startsWith("image/");
+    const data = isPicture ? encode(part.data) : "";
+    if (isPicture && data.length <= LARGEST_PICTURE) return [{ type: "file", mediaType: part.mediaType, data }];
+    return [{ type: "text", text: isPicture ? "[image]" : "[file]" }];
+  });
+}
+
+function encode(data: Uint8Array | string | URL): string {
+  if (!(data instanceof Uint8Array)) return String(data);
+  let bytes = "";
+  for (const byte of data) bytes += String.fromCharCode(byte);
+  return btoa(bytes);
 }
 
 function textOf(content: string | readonly { type: string; text?: string }[]): string {

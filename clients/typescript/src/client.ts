@@ -74,7 +74,8 @@ export class Memrecall {
 }
 
 /** A recall that starts when it is awaited or iterated over. */
-export class Recall implements PromiseLike<RecallResult>, AsyncIterable<RecallStep> {
+export class Recall implements Promise<RecallResult>, AsyncIterable<RecallStep> {
+  readonly [Symbol.toStringTag] = "Recall";
   private result: Promise<RecallResult> | undefined;
 
   constructor(
@@ -88,6 +89,14 @@ export class Recall implements PromiseLike<RecallResult>, AsyncIterable<RecallSt
   ): Promise<A | B> {
     this.result ??= this.transport.json("POST", recallPath(this.transport), this.call);
     return this.result.then(onResult, onError);
+  }
+
+  catch<B = never>(onError?: ((error: any) => B | PromiseLike<B>) | null): Promise<RecallResult | B> {
+    return this.then(null, onError);
+  }
+
+  finally(onEnd?: (() => void) | null): Promise<RecallResult> {
+    return this.then().finally(onEnd);
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<RecallStep> {

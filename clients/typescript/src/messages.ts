@@ -14,10 +14,22 @@ import type {
   WriteReceipt,
 } from "./types.js";
 
+/** The fields by which a message is the same when it is sent again; `id` and `timestamp` as in OpenAI's API. */
+interface Identified {
+  message_id?: unknown;
+  id?: unknown;
+  ts?: unknown;
+  timestamp?: unknown;
+}
+
 /** Give each message an id and a time, so that sending the request again stores nothing twice. */
-export function withIds<T extends object>(messages: T[]): T[] {
+export function withIds<T extends Identified>(messages: T[]): T[] {
   const ts = new Date().toISOString();
-  return messages.map((message) => ({ message_id: newId(), ts, ...message }));
+  return messages.map((message) => ({
+    ...message,
+    message_id: message.message_id || message.id || newId(),
+    ts: message.ts || message.timestamp || ts,
+  }));
 }
 
 // Unlike this, randomUUID is missing in pages that a browser got over plain HTTP.

@@ -41,6 +41,7 @@ const REFUSED = 429; // nothing was done, so that any request can be sent again
 const DEFAULT_RETRIES = 2;
 const FIRST_DELAY = 250;
 const LONGEST_DELAY = 10_000;
+const LONGEST_TIMEOUT = 2 ** 31 - 1; // of timers; longer ones would end at once
 const MOST_SECONDS = 9_999; // what the deadline header can say
 
 /** Sends requests: headers, deadlines, retries and errors. */
@@ -157,8 +158,11 @@ class Deadline {
     private readonly caller: AbortSignal | undefined,
     private readonly timeout: number | undefined,
   ) {
+    if (timeout !== undefined && !(timeout > 0 && timeout <= LONGEST_TIMEOUT)) {
+      throw new TypeError(`timeout is ${timeout}; use milliseconds above 0 and at most ${LONGEST_TIMEOUT}`);
+    }
     this.end = timeout === undefined ? undefined : Date.now() + timeout;
-    this.timer = timeout === undefined ? undefined : AbortSignal.timeout(timeout);
+    this.timer = timeout === undefined ? undefined : AbortSignal.timeout(Math.ceil(timeout));
     caller?.throwIfAborted();
   }
 

@@ -86,6 +86,29 @@ test("the steps of a turn share one recall, and are stored once", async () => {
   assert.deepEqual(await storedIn("s4"), [`user: ${QUESTION}`, "assistant: Thunder."]);
 });
 
+test("the middleware recalls with the conversation, and stores what a picture is", async () => {
+  const scripted = scriptedModel(say("A dog."), say("Of thunder."));
+  const bodies: { messages: { content: unknown }[] }[] = [];
+  const observed: typeof fetch = (input, init) => {
+    if (String(input).endsWith("/recall")) bodies.push(JSON.parse(String(init!.body)));
+    return fetch(input, init);
+  };
+  const middleware = memrecallMiddleware(service.client({ fetch: observed }), { sessionId: "s6" });
+  const model = wrapLanguageModel({ model: scripted, middleware });
+  const pixel = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7";
+  const picture = { type: "image" as const, image: Buffer.from(pixel, "base64"), mediaType: "image/gif" };
+  const first = { role: "user" as const, content: [{ type: "text" as const, text: "What is on this picture?" }, picture] };
+  await generateText({ model, messages: [first] });
+  const later = { role: "user" as const, content: "And what is Bruno afraid of?" };
+  await generateText({ model, messages: [first, { role: "assistant", content: "A dog." }, later] });
+  assert.deepEqual(bodies.map(({ messages }) => messages.length), [1, 3]);
+  assert.ok(!JSON.stringify(bodies).includes(pixel.slice(0, 20)));
+  const { items } = await memory.messages.list({ session_id: "s6", order: "asc" });
+  const stored = items.find(({ content }) => content === "What is on this picture?\n[image]")!;
+  const [details] = stored.metadata!.pictures as { type: string; size: number }[];
+  assert.deepEqual([details!.type, details!.size], ["image/gif", 42]);
+});
+
 test("a greeting is not recalled for, and a failure of memory does not end the turn", async () => {
   const scripted = scriptedModel(say("Hello!"), say("I do not know."));
   const errors: unknown[] = [];

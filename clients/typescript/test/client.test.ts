@@ -74,6 +74,11 @@ test("an add in the background is a job", async () => {
 test("a recall is awaited, iterated over, or made into a block", async () => {
   const result = await memory.recall("What is my dog afraid of?");
   assert.equal(result.memories[0]?.memory_key, "m1");
+  let ended = 0;
+  const none = memory.with({ url: "http://127.0.0.1:1", maxRetries: 0 }).recall("dog?");
+  assert.equal(await none.catch((error: MemrecallError) => error.code), "UNAVAILABLE");
+  const again = await memory.recall("What is my dog afraid of?").finally(() => (ended += 1));
+  assert.deepEqual([again.memories[0]?.memory_key, ended], ["m1", 1]);
   const steps: RecallStep[] = [];
   for await (const step of memory.recall([{ role: "user", content: "我的火锅要清汤的吗？" }])) steps.push(step);
   const last = steps.at(-1)!;
@@ -127,6 +132,12 @@ test("a write whose answer was lost is sent again, and stored once", async () =>
   assert.deepEqual([requests.length, receipt.stored, receipt.items[0]?.status], [4, 0, "same"]);
   const bodies = new Set(await Promise.all(requests.map((request) => request.text())));
   assert.equal(bodies.size, 1);
+  const blank = flakyFetch("lost after");
+  const unset = { message_id: undefined, ts: undefined, role: "user" as const, content: "Ann skates on Tuesdays" };
+  await service.client({ fetch: blank.fetch }).messages.add([unset]);
+  assert.equal((await client.messages.searchWords("skates")).items.length, 1);
+  await client.add([{ id: "own-id", role: "user", content: "Ann dives on Fridays" }]);
+  assert.equal((await client.messages.get("own-id")).content, "Ann dives on Fridays");
   const page = await client.messages.searchWords("sails");
   assert.equal(page.items.length, 1);
   const twice = flakyFetch("lost after");
@@ -156,6 +167,10 @@ test("signals and timeouts end calls and waits for a retry", async () => {
   const slow = service.client({ fetch: hanging });
   const late = await errorOf(slow.search("x", {}, { timeout: 30 }));
   assert.deepEqual([late.code, late.status], ["DEADLINE_EXCEEDED", 0]);
+  assert.equal((await errorOf(slow.search("x", {}, { timeout: 30.5 }))).code, "DEADLINE_EXCEEDED");
+  for (const timeout of [-5, 0, NaN, Infinity]) {
+    await assert.rejects(slow.search("x", {}, { timeout }), /timeout is .*; use milliseconds above 0/);
+  }
   const controller = new AbortController();
   const search = slow.search("x", {}, { signal: controller.signal });
   controller.abort();

@@ -32,6 +32,7 @@ from memrecall.agent.tools import DETAIL, EXPANSION, HANDOFF, SEARCH
 from memrecall.agent.tools.models import SearchMemoriesInput, ToolErrorCode
 from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed, WorkerFailed
+from memrecall.messages import strip_markers
 from memrecall.model import protocol
 from memrecall.model.prompts import OFFLINE_FAMILY
 from memrecall.text.language import STOP_CHARS
@@ -248,7 +249,7 @@ def _find_stored_copies(message: WindowMessage, hits: Sequence[Candidate]) -> li
 
 
 def _start(text: str) -> str:
-    return " ".join(text.split())[:_COMPARED_LENGTH]
+    return " ".join(strip_markers(text).split())[:_COMPARED_LENGTH]
 
 
 def _needs_larger_window(request: ParsedRequest, situation: Situation, is_unsure: bool) -> bool:

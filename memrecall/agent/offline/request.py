@@ -25,7 +25,7 @@ from memrecall.agent.offline.vocabulary import (
     matches_any,
     pattern_ignoring_case,
 )
-from memrecall.messages import ConversationMessage
+from memrecall.messages import ConversationMessage, strip_markers
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import is_question
 from memrecall.text.times import TimeSpan, find_times
@@ -263,7 +263,7 @@ def parse_request(
     language: Language,
 ) -> ParsedRequest:
     """Parse a message that is asked about, with the messages before it, oldest first."""
-    text = text[:MAX_PARSED_LENGTH]
+    text = strip_markers(text[:MAX_PARSED_LENGTH])
     spans = find_times(text, now, zone)
     words, exact_terms = extract_content_words(text, spans), extract_exact_terms(text, spans)
     references = find_references(text)
@@ -281,6 +281,6 @@ def parse_request(
             WindowMessage(message.role, content, extract_content_words(content))
             for message in reversed(earlier)
             if message.role in (Role.USER, Role.ASSISTANT, Role.OTHER)
-            and (content := message.text[:MAX_PARSED_LENGTH])
+            and (content := strip_markers(message.text[:MAX_PARSED_LENGTH]))
         ),
     )

@@ -21,7 +21,7 @@ from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
-from memrecall.messages import ConversationMessage
+from memrecall.messages import ConversationMessage, strip_markers
 from memrecall.scope import Scope
 from memrecall.server.deadlines import GRACE_SECONDS
 from memrecall.server.http.context import Context, RequestContext
@@ -176,7 +176,7 @@ async def with_session(
     Given to a recall, the session is no evidence: the client's model sees it anyway.
     """
     messages = body.conversation()
-    if needs_recall(messages[-1].text, when):
+    if needs_recall(strip_markers(messages[-1].text), when):
         conversation = Conversation(messages, context.library.store, scope)
         messages = tuple(await conversation.window(LARGEST_WINDOW))
     else:
