@@ -26,6 +26,7 @@ from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from memrecall.importers.plan import ImportPlan
     from memrecall.integrations.hooks.installation import Installation
     from memrecall.integrations.hooks.settings_files import SettingsChange
 
@@ -121,19 +122,24 @@ def connect(
         raise InvalidArgument(
             "hooks need the packages of a service", hint=install_command("server")
         )
+    if mcp and not common.mcp:
+        note = f"no MCP server is added: the package mcp is missing; {install_command('mcp')}"
+        typer.echo(f"note: {note}", err=True)
     bindings = [_bind(target, common, create_key=create_key) for target in targets]
     plans = [target.plan(bound) for target, bound in zip(targets, bindings, strict=True)]
-    _confirm("Connect", targets, plans, dry_run=dry_run, yes=yes, json=json)
+    may_import = not dry_run and (past or (past is None and not yes))
+    sessions = _plan_sessions(targets, common) if may_import else None
+    _confirm("Connect", targets, plans, sessions, dry_run=dry_run, yes=yes, json=json)
     if not dry_run:
         for target, bound in zip(targets, bindings, strict=True):
             # The rest is checked first: a failed installation leaves no key behind.
             target.install(bound._replace(key=_create_key(bound)) if create_key else bound)
         _start(targets[0].binding_path, bindings[0])
     _print_outcome("connect", targets, plans, dry_run=dry_run, json=json)
-    if past is None and not (yes or dry_run):
-        past = typer.confirm("Import the past sessions of the last 90 days?", default=True)
-    if past and not dry_run:
-        _import_sessions(targets, common, json=json)
+    if sessions is not None:
+        import_plan(sessions, SharedOptions(db=common.db, json=json))
+    elif past and not dry_run:
+        typer.echo("no past sessions to import", err=True)
 
 
 def disconnect(
@@ -190,12 +196,13 @@ def _confirm(
     action: str,
     targets: list["Installation"],
     plans: list[list["SettingsChange"]],
+    sessions: "ImportPlan | None" = None,
     *,
     dry_run: bool,
     yes: bool,
     json: bool,
 ) -> None:
-    """Show the changes as diffs, and ask once whether to write them."""
+    """Show the changes as diffs, and ask once whether to write them and to import sessions."""
     changes = [change for plan in plans for change in plan if not change.is_empty]
     if json:
         if not (yes or dry_run):
@@ -204,9 +211,13 @@ def _confirm(
     if dry_run or not yes:
         for change in changes:
             typer.echo(change.diff(), nl=False)
-    if changes and not (dry_run or yes):
-        titles = ", ".join(target.client.title for target in targets)
-        typer.confirm(f"{action} {titles}?", abort=True, err=True)
+    titles = ", ".join(target.client.title for target in targets)
+    parts = [f"{action} {titles}"] if changes else []
+    if sessions is not None:
+        count = output.count_noun(sessions.survey.messages, "message")
+        parts.append(f"import {count} of the last 90 days (--no-import leaves them out)")
+    if parts and not (dry_run or yes):
+        typer.confirm(f"{' and '.join(parts)}?", abort=True, err=True)
 
 
 def _print_outcome(
@@ -247,14 +258,11 @@ def _print_outcome(
         typer.echo("no client is connected")
 
 
-def _import_sessions(targets: list["Installation"], common: Binding, *, json: bool) -> None:
-    """Import the past sessions of those clients that keep them in a known form."""
+def _plan_sessions(targets: list["Installation"], common: Binding) -> "ImportPlan | None":
+    """Read the past sessions of those clients that keep them in a known form, if there are any."""
     from memrecall.importers.past_sessions import CLIENTS_WITH_SESSIONS, plan_past_sessions
 
     clients = [each.client.name for each in targets if each.client.name in CLIENTS_WITH_SESSIONS]
-    if not clients:
-        typer.echo("no past sessions to import", err=True)
-        return
     project = targets[0].project
     with output.spinner("reading past sessions"):
         plan = plan_past_sessions(
@@ -264,10 +272,7 @@ def _import_sessions(targets: list["Installation"], common: Binding, *, json: bo
             project=None if project is None else str(project),
             agent=common.agent,
         )
-    if plan.survey.entries:
-        import_plan(plan, SharedOptions(db=common.db, json=json))
-    else:
-        typer.echo("no past sessions to import", err=True)
+    return plan if plan.survey.entries else None
 
 
 def _start(path: Path, binding: Binding) -> None:

@@ -98,8 +98,13 @@ def _manage_imports(
     if not undo:
         shared.print_page({"items": imports}, lines.values(), empty="no imports")
         return
-    import_id = import_id or next(iter(lines), "")
-    if import_id in lines and not yes:
+    if not (import_id or lines):
+        shared.print_outcome("no import to take back", {"id": "", "messages": 0, "memories": 0})
+        return
+    import_id = import_id or next(iter(lines))
+    if import_id not in lines:
+        raise NotFound(f"{user!r} has no import {import_id!r}", hint="--list shows their ids")
+    if not yes:
         typer.confirm(f"Take back {lines[import_id]}?", abort=True, err=True)
     result = shared.with_library(lambda library: undo_import(library, user, import_id))
     _print_erased(result["messages"], result["memories"], result, shared)

@@ -239,16 +239,20 @@ async def _check_model(loaded: LoadedSettings) -> Finding:
 
 
 async def _check_local(server: str, port: int) -> Finding | None:
-    """Ask the first model of a local server for a tool call; None if no such server listens."""
+    """Ask the first chat model of a local server for a tool call; None if none listens."""
     import httpx
 
     url = f"http://127.0.0.1:{port}/v1"
     try:
         # No proxy of the environment: it would be asked for its own loopback.
         async with httpx.AsyncClient(timeout=_PROBE_SECONDS, trust_env=False) as http:
-            name = str((await http.get(f"{url}/models")).json()["data"][0]["id"])
+            models = (await http.get(f"{url}/models")).json()["data"] or ()
+            names = [str(each["id"]) for each in models]
     except (httpx.HTTPError, ValueError, LookupError, TypeError):
         return None
+    name = next((name for name in names if "embed" not in name.lower()), "")
+    if not name:
+        return Finding("local model", True, f"{server} at {url} has no chat model: load one", True)
     client = model.make_client(Settings(model=name, base_url=url, model_timeout=_LOCAL_SECONDS))
     assert client is not None  # noqa: S101 -- a model is set
     try:
@@ -257,6 +261,8 @@ async def _check_local(server: str, port: int) -> Finding | None:
         tools = Finding("tools", False, str(error))
     await client.close()
     use = f"to use it: MEMRECALL_MODEL={shlex.quote(name)} MEMRECALL_BASE_URL={url}"
+    if not tools.is_ok:
+        use = f"{name} is of no use for recalls, which need a model that calls tools"
     return Finding("local model", True, f"{server} {tools.message}; {use}", not tools.is_ok)
 
 

@@ -326,19 +326,24 @@ WHOLE = {"choices": [{"message": {"content": 'Sure: ```json\n{"sum": 5}\n```'}}]
 @pytest.mark.concurrent
 async def test_doctor_finds_local_model_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with serve() as good, serve() as plain, serve() as page, serve() as gone:
-        good.models = plain.models = b'{"data": [{"id": "llama 3:8b"}, {"id": "other"}]}'
+    with serve() as good, serve() as plain, serve() as page, serve() as gone, serve() as empty:
+        plain.models = b'{"data": [{"id": "llama 3:8b"}, {"id": "other"}]}'
+        good.models = plain.models.replace(b"[", b'[{"id": "nomic-embed-text"}, ')
+        empty.models = b'{"data": null}'
         page.models = b"<html>"
         gone.server_close()
         good.answer = lambda _: tool_call("add", {"a": 2, "b": 3})
         plain.answer = lambda _: completion({"content": "five"})
-        servers = {"Ollama": good, "LM Studio": plain, "vLLM": page, "llama.cpp": gone}
+        servers = {"Ollama": good, "LM Studio": plain, "vLLM": page, "a": gone, "b": empty}
         ports = {name: server.server_port for name, server in servers.items()}
         diagnosis = (await diagnose({"db": "no.db"}, ports=ports)).as_dict()
-    first, second = [each for each in diagnosis["findings"] if each["subject"] == "local model"]
+    first, second, third = [
+        each for each in diagnosis["findings"] if each["subject"] == "local model"
+    ]
     use = f"to use it: MEMRECALL_MODEL='llama 3:8b' MEMRECALL_BASE_URL={good.url}"
     assert (first["said"], first["warning"]) == (f"Ollama calls tools; {use}", False)
-    assert "LM Studio answers with text instead of a tool call" in second["said"]
+    assert "LM Studio answers with text instead of a tool call; llama 3:8b is" in second["said"]
+    assert third["said"] == f"b at {empty.url} has no chat model: load one"
     assert (second["warning"], diagnosis["settings"]["model"]) == (True, "")
 
 

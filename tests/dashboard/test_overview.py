@@ -120,3 +120,7 @@ async def test_nothing_empty_is_shown_before_the_first_recall(window: Window) ->
     assert "Stored recalls" not in text
     assert "Latest recalls" not in text
     assert await window.page.locator("[data-figure]").count() == 0
+    await window.page.fill("input[aria-label=Question]", "Where do I live?")
+    await window.page.keyboard.press("Enter")
+    await window.page.locator("[data-figure=recalls]", has_text="1").wait_for()
+    assert "Stored recalls\n1" in await window.text()

@@ -1,9 +1,11 @@
 """`memrecall connect` and `disconnect` change nothing but the entries of memrecall."""
 
+import io
 import json
 import shlex
 import stat
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.installation import Installation, find_clients, installed, locate
 from tests.cases import check_each
 from tests.cli.conftest import Shell, shell  # noqa: F401 -- a fixture
+from tests.importers.test_transcripts import prompt, write_claude
 
 JSON_CLIENTS = [name for name, each in CLIENTS.items() if each.user_file.endswith(".json")]
 CONNECT = ("connect", "--yes", "--no-import", "--user", "ann", "--client")
@@ -285,6 +288,27 @@ class TestCommands:
         assert questions[1:] == ["Disconnect Claude Code, Gemini CLI, OpenCode?"]
         assert not [path for path in home.rglob("*") if path.is_file()]
         assert "no client is connected" in shell("disconnect").out
+
+    def test_one_question_connects_and_imports_past_sessions(
+        self,
+        shell: Shell,  # noqa: F811
+        home: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        now = datetime.now(UTC).isoformat()
+        write_claude(home, "s1", prompt("m1", None, "The key is blue.", timestamp=now))
+        monkeypatch.setattr("memrecall.cli.connect.find_spec", lambda name: name != "mcp" or None)
+        connect = ("connect", "--user", "ann", "--db", tmp_path / "chat.db")
+        for answer in ("n\n", "", "y\n", "y\n"):  # the second is an end of input
+            monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+            outcome = shell(*connect)
+            assert (outcome.code, bool(installed())) == ((0, True) if "y" in answer else (2, False))
+            assert "no MCP server is added: the package mcp is missing; pip" in outcome.err
+            assert "mport 1 message of the last 90 days" in outcome.err
+            assert outcome.err.count("[y/N]") == 1
+        assert "0 messages of 1 user imported, 1 already stored" in outcome.out
+        assert not (home / ".claude.json").exists()
 
     def test_dry_run_shows_diff_and_writes_nothing(self, shell: Shell, home: Path) -> None:  # noqa: F811
         target = locate("cursor", None)

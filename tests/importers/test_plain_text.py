@@ -44,6 +44,14 @@ def test_wechat_copy_has_the_name_and_the_time_above_each_text() -> None:
     assert result.survey.skipped == {"notices": 1, "media without text": 1}
 
 
+def test_names_of_one_character_leave_the_date(tmp_path: Path) -> None:
+    for one, other in (("我", "王"), ("A", "B")):
+        text = f"{one} 2026/3/18 12:03\n好\n{other} 2026/3/18 12:05\n走\n"
+        result = read(written(tmp_path, text), me=one)
+        assert result.said == [("user", one, "好"), ("other", other, "走")]
+        assert times(result) == ["2026-03-18T12:03:00Z", "2026-03-18T12:05:00Z"]
+
+
 def test_names_with_a_full_width_colon_need_no_times() -> None:
     result = read(CHAT / "群聊.txt", me="老王")
     assert result.said == [

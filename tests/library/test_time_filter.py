@@ -1,7 +1,8 @@
 """`time="last week"` and `time="上周"`: one period that filters every search and recall."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,11 @@ from ..libraries import open_library
 NOW = datetime(2026, 3, 25, 4, tzinfo=UTC)  # a Wednesday
 DAYS = "01-09T12:00 03-17T15:59 03-17T16:30 03-24T12:00"
 TIMES = [f"2026-{day}:00Z" for day in DAYS.split()]  # in Shanghai, the third one is of the 18th
-PERIODS = {
+PERIODS: dict[Any, str] = {
     "last week": "23", "上周": "23", "2026-03-18": "3", "3月18日": "3", "18 March": "3",
     "2026-03": "234", "March": "234", "三月": "234", "2026": "1234", "last 2 days": "4",
     "最近两天": "4", "since 18 March": "34", "before March": "1", "2026-01-01 to 2026-03-17": "12",
+    date(2026, 3, 18): "3",
 }  # fmt: skip
 NEAREST = {"2026-01-20": 0, "2026年2月28日": 1, "2027": 3, "before 2026": 0}
 QUESTIONS = {
@@ -96,7 +98,9 @@ async def test_pages_of_a_rolling_period_are_of_one_search(tea: AsyncMemory) -> 
     assert len((await library.search(ANN, rest)).results) == 3
 
 
-@pytest.mark.parametrize("text", ["", "tea", "tea last week", "上周的茶", "2026-13", "x" * 9_999])
-def test_text_that_is_no_period_is_refused_with_examples(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", [3, "", "tea", "tea last week", "上周的茶", "2026-13", "x" * 9_999]
+)
+def test_text_that_is_no_period_is_refused_with_examples(text: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"is not a period.*last week.*上周"):
         parse_period(text)

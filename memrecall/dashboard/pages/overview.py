@@ -53,10 +53,10 @@ async def show_overview(page: Page) -> None:
     show_title(page.text("ask_title" if page.user else "overview"))
     if page.user:
         await _QuestionBox(page).draw()
-    if users or principal.users is not None:
-        await _draw_figures(page, principal)
-    else:
+    if not users and principal.users is None:
         _draw_welcome(page, principal)
+    elif not page.user:
+        await _draw_figures(page, principal)
 
 
 async def _preselect_user(page: Page, users: list[str]) -> str:
@@ -67,13 +67,13 @@ async def _preselect_user(page: Page, users: list[str]) -> str:
 
 
 class _QuestionBox:
-    """A question to the memory of a user, its answer, and the last recalls."""
+    """A question to the memory of a user, its answer, and what is stored after it."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
 
     async def draw(self) -> None:
-        """Draw the box with sample questions, room for the answer, and the last recalls."""
+        """Draw the box with sample questions, room for the answer, recalls and figures."""
         page, store = self._page, self._page.library.store
         self._spaces = (await store.spaces.list_of(page.user))[:MAX_SPACES]
         with card():
@@ -90,8 +90,8 @@ class _QuestionBox:
                 names = ", ".join(space.name for space in self._spaces)
                 dim_label(page.text("ask_spaces", names=names))
         self._answer = ui.element("div").classes("mr-answer").props("aria-live=polite")
-        self._latest = ui.element("div").classes("mr-answer")
-        await self._draw_latest()
+        self._stored = ui.element("div").classes("mr-answer")
+        await self._draw_stored()
 
     async def _find_samples(self) -> list[str]:
         samples = await read_sample_questions(self._page.library, await self._page.scope())
@@ -122,18 +122,24 @@ class _QuestionBox:
             target = page.user_link("/recalls/trace", id=result.trace.trace_id)
             with row():
                 button_link(page.text("show_recall"), target, "manage_search")
-        await self._draw_latest()
+        await self._draw_stored()
 
-    async def _draw_latest(self) -> None:
-        page, agent = self._page, (await self._page.principal()).agent_id
+    async def _draw_stored(self) -> None:
+        page, principal = self._page, await self._page.principal()
+        self._stored.clear()
+        with self._stored:
+            await self._draw_latest(principal.agent_id)
+            await _draw_figures(page, principal)
+
+    async def _draw_latest(self, agent: str | None) -> None:
+        page = self._page
         recalls = await page.library.store.trace_list.page(
             TraceQuery(), _LATEST_RECALLS, users={page.user}, agent_id=agent
         )
-        zone = await user_time_zone(page)
-        self._latest.clear()
         if not recalls.items:
             return
-        with self._latest, card(page.text("last_recalls")):
+        zone = await user_time_zone(page)
+        with card(page.text("last_recalls")):
             with ui.element("div").classes("mr-list"):
                 for item in recalls.items:
                     with ui.element("div").classes("mr-item"):

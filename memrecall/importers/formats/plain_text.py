@@ -70,7 +70,7 @@ _TITLES = (
 _COPY = re.compile(r" ?\(\d{1,3}\)$")
 _WHATSAPP, _PASTED = "whatsapp", "chat"  # the names of the formats
 _PLAIN_NAMES = ("_chat", "chat", "-", "standard input")
-_NAME = r"(?P<name>[^\s:：，。！？,!?\[](?:[^:：，。！？,!?\n]{0,38}?[^\s:：，。！？,!?])?)"
+_NAME = r"(?P<name>[^\s:：，。！？,!?\[](?:[^:：，。！？,!?\n]{0,38}?[^\s:：，。！？,!?])??)"
 _COPIES = (
     re.compile(rf"\[?(?:{DATE},? ?)?{TIME}\]? {{0,2}}{_NAME} ?[:：] ?(?P<text>.*)", re.IGNORECASE),
     re.compile(rf"{_NAME} {{1,3}}(?:{DATE}|昨天|星期.)? ?{TIME}(?P<text>) *$", re.IGNORECASE),

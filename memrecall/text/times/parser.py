@@ -79,14 +79,14 @@ def parse_period(
     """Return the period that a text names, None without one; InvalidArgument if it says else."""
     if text is None:
         return None
-    words = text.strip()
+    words = str(text).strip()  # a date is its ISO form
     # "May" and "2025" are ambiguous in a sentence, but not here.
     candidates = (words, f"in {words}") if len(words) <= _LONGEST_PERIOD else ()
     for candidate in candidates:
         for span in find_times(candidate, now or datetime.now(UTC), ZoneInfo(time_zone)):
             if span.text == candidate:
                 return replace(span, text=words)
-    raise InvalidArgument(f"time {truncate_text(text, 80)!r} is not a period", hint=_PERIODS)
+    raise InvalidArgument(f"time {truncate_text(words, 80)!r} is not a period", hint=_PERIODS)
 
 
 def find_times(
