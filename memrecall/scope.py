@@ -83,12 +83,13 @@ def space_not_found() -> NotFound:
 
 
 def check_user_id(user_id: str) -> str:
-    """Return `user_id` if it can be that of a user: no space's rows are reached by their id."""
-    if check_id("user_id", user_id).startswith(SPACE_PREFIX):
-        raise InvalidArgument(
-            f"user_id {truncate_text(user_id, 80)!r} begins with {SPACE_PREFIX!r}",
-            hint="Spaces are reached by their members: memory.space(…)",
-        )
+    """Return `user_id` if it can be that of a user, and not that of a space or a key."""
+    for prefix in (SPACE_PREFIX, KEY_MEMBER):
+        if check_id("user_id", user_id).startswith(prefix):
+            raise InvalidArgument(
+                f"user_id {truncate_text(user_id, 80)!r} begins with {prefix!r}",
+                hint="Spaces are reached by their members: memory.space(…)",
+            )
     return user_id
 
 
@@ -116,7 +117,7 @@ class Scope:
     def __post_init__(self) -> None:
         if self.user_id in (None, ""):
             raise InvalidArgument("a scope needs a user_id", hint="Pass the id of one user")
-        if self.member is None or self.role is None:
+        if self.role is None and self.user_id != self.member:  # a key may act as itself
             check_user_id(self.user_id)
         for name in ("user_id", "agent_id", "session_id"):
             if getattr(self, name) is not None:
@@ -167,7 +168,7 @@ class Scope:
     @classmethod
     def of_owner(cls, owner: str, agent_id: str | None = None, **fields: Any) -> "Scope":
         """Return the scope of a user or a space for the work of the service itself."""
-        if owner.startswith(SPACE_PREFIX):
+        if owner.startswith((SPACE_PREFIX, KEY_MEMBER)):  # which an older version accepted
             fields |= {"member": TRUSTED, "role": SpaceRole.ADMIN}
         return cls(owner, agent_id, **fields)
 

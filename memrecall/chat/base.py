@@ -205,15 +205,12 @@ class Chat:
             if self._uses_rules
             else ModelExtractor(self._client, embedder=self._library.embedder)
         )
-        memory = AsyncMemory(
-            library=self._library,
-            user_id=scope.member if scope.space else scope.user_id,
-            agent_id=scope.agent_id,
-            session_id=self._session,
-            extractor=extractor,
+        user = scope.member if scope.space else scope.user_id
+        key = scope.member if scope.member and scope.member.startswith(KEY_MEMBER) else None
+        memory = AsyncMemory(library=self._library, extractor=extractor)
+        memory = memory.bind(
+            user_id=user, agent_id=scope.agent_id, session_id=self._session, member=key
         )
-        if scope.member is not None and scope.member.startswith(KEY_MEMBER):
-            memory = memory.bind(member=scope.member)
         result = await (memory.space(scope.space) if scope.space else memory).add([message])
         for problem in result["problems"]:  # without the details, which may quote the message
             _log.warning("a chat could not extract %s", problem.partition(":")[0])

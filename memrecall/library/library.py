@@ -21,7 +21,7 @@ from memrecall.library.graph_evidence import TrackedChanges, find_graphs
 from memrecall.library.spaces import Entered, SpaceSearch
 from memrecall.library.vectors import VectorStatus, VectorWriter, find_vector_db
 from memrecall.progress import Progress, progress_bar
-from memrecall.scope import Permission, Scope
+from memrecall.scope import KEY_MEMBER, Permission, Scope
 from memrecall.search import (
     ExternalVectors,
     IndexCache,
@@ -318,14 +318,16 @@ class Library(SpaceSearch, VectorStatus):
         What they wrote to spaces stays there under another name, or is erased too.
         """
         spaces, written = self.store.spaces, [0, 0]
-        for owner in await spaces.owners_naming(user_id) if with_contributions else ():
+        keys_of_user = await self.store.keys.only_of(user_id)
+        members = [user_id, *(f"{KEY_MEMBER}{key_id}" for key_id in keys_of_user)]
+        for owner in await spaces.owners_naming(members) if with_contributions else ():
             scope = Scope.of_owner(owner, permissions=frozenset({Permission.SENSITIVE}))
-            keys, message_ids = await spaces.find_written(owner, user_id)
+            keys, message_ids = await spaces.find_written(owner, members)
             await self.purge(scope, keys)
             for message_id in message_ids:
                 await self.delete_message(scope, message_id)
             written = [written[0] + len(message_ids), written[1] + len(keys)]
-        left = await spaces.remove_user(user_id)
+        left = await spaces.remove_user(members)
         for owner, is_empty in left.items():
             await (self.erase_user(owner) if is_empty else self.forget_derived(owner))
         report = await self.store.owners.erase_user(user_id, is_known=bool(left))

@@ -21,7 +21,7 @@ from memrecall.memory.spaces import SpacesMixin, accepts_space_keys
 from memrecall.memory.summaries import SessionSummaries
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import StoredSummary
+from memrecall.store import AuditEntry, StoredSummary
 from memrecall.store.sessions import SESSION
 from memrecall.types import Language, NewMessage, check_text, format_time, parse_time
 
@@ -136,6 +136,7 @@ class SessionsMixin(SpacesMixin):
         await (await self.short_term(user_id, agent_id, session_id)).end()
         del self._shared.sessions[_session_key(scope)]
         await store.owners.end_session(scope.user_id, session)
+        await store.audit(scope).add(AuditEntry("end_session", self._actor, session))
         return {"experience": experience, "summaries": len(new), "success": success}
 
     async def extract(

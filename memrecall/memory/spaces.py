@@ -11,10 +11,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from memrecall.errors import Forbidden, InvalidArgument, NotFound
 from memrecall.library.library import Library
-from memrecall.memory.base import APPLICATION, MemoryBase
+from memrecall.memory.base import MemoryBase
 from memrecall.memory.records import name_authors
-from memrecall.scope import KEY_MEMBER, Scope, SpaceRole, qualify_key, space_owner
-from memrecall.store import MemoryQuery, Store, read_filter
+from memrecall.scope import KEY_MEMBER, Permission, Scope, SpaceRole, qualify_key, space_owner
+from memrecall.store import Key, MemoryQuery, Store, read_filter
 from memrecall.store.memories.insertion import promote_memory
 from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage, Role, format_time
 
@@ -23,6 +23,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 _AUDIT_PAGE = 100
+_COPY = "pro_"  # how the keys of promoted memories begin
 _PROMOTED = "promoted"  # the session of messages that came with promoted memories
 _THE_USER = re.compile(r"^(?:The )?[Uu]ser(?=\b)|^用户")  # how extracted memories begin
 _COPIED = {
@@ -36,11 +37,11 @@ _READER = (
 )
 _CONTRIBUTOR = (
     *("add", "write", "update", "delete", "forget", "undo", "purge", "delete_message"),
-    *("process", "extract", "summarize", "end_session"),
+    *("process", "extract", "summarize"),
 )
 _ADMIN = (
     *("set_member", "remove_member", "delete_space", "delete_all", "sweep", "export", "import_"),
-    "erase_project",
+    *("erase_project", "end_session"),
 )
 ROLE_OF_VERB = {
     name: role
@@ -104,7 +105,7 @@ def _copy_message(scope: Scope, message: Message) -> NewMessage:
 
 def _copy_memory(scope: Scope, record: MemoryRecord, name: str | None) -> NewMemory:
     """Return the copy; what is known about "the user" is about the member in a space."""
-    key = _copy_key(scope, "pro_", record.memory_key)
+    key = _copy_key(scope, _COPY, record.memory_key)
     fields = record.model_dump(include=_COPIED)
     if record.subject in (None, USER):
         fields |= {"subject": name if record.subject else None, "speaker": record.speaker or name}
@@ -165,8 +166,7 @@ class SpacesMixin(MemoryBase):
             member=scope.member,
             role=scope.role,
         )
-        actor = str(scope.member) if self._actor == APPLICATION else self._actor
-        return self._with(binding, actor)
+        return self._with(binding, str(scope.member))
 
     @accepts_space_keys
     async def who_can_see(self, memory_id: str) -> dict[str, Any]:
@@ -175,29 +175,40 @@ class SpacesMixin(MemoryBase):
         NotFound if the caller cannot read it themselves.
         """
         scope, store = self._scope(), await self._store()
-        await self._find_row(scope, memory_id)
-        owner = {"kind": "user" if scope.space is None else "space", "id": scope.user_id}
-        if scope.space is not None:
-            owner["id"] = scope.space
-            members = [member.as_dict() for member in await store.spaces.members(scope)]
-        else:
-            members = []
-        users = [member["member"] for member in members] or [scope.user_id]
-        keys = {key.key_id: key for user in users for key in await store.keys.of_user(str(user))}
+        row = await self._find_row(scope, memory_id)
+        needed = {Permission.SENSITIVE} if getattr(row, "sensitive", False) else set()
+
+        def can_read(key: Key | None) -> bool:
+            is_of_agent = key and (scope.space or key.agent_id in (None, row.agent_id))
+            return bool(is_of_agent and key and key.permissions >= needed)
+
+        owner = {"kind": "space" if scope.space else "user", "id": scope.space or scope.user_id}
+        members = await store.spaces.members(scope) if scope.space else []
+        bots = {m: m.member.removeprefix(KEY_MEMBER) for m in members if m.kind == "key"}
+        blind = {m for m, key in bots.items() if not can_read(await store.keys.find_valid(key))}
+        users = [member.member for member in members] or [scope.user_id]
+        keys = {key.key_id: key for user in users for key in await store.keys.of_user(user)}
         fields = [
             {"key_id": key.key_id, "name": key.name, "read_only": key.read_only}
-            for key in keys.values()
+            for key in filter(can_read, keys.values())
         ]
-        return {"id": memory_id, "owner": owner, "members": members, "keys": fields}
+        readers = [member.as_dict() for member in members if member not in blind]
+        return {"id": memory_id, "owner": owner, "members": readers, "keys": fields}
 
     async def why_seen(self, key: str) -> list[dict[str, Any]]:
         """Return why the caller can read a hit, or each item of a recall by its trace id."""
         scope, store = self._scope(), await self._store()
-        with suppress(NotFound):
+        try:
             trace = await store.traces(scope.personal() or scope).get(key)
-            keys = [str(item["memory_key"]) for item in trace.body.get("memories", ())]
-            return [await self._why_seen(scope, name) for name in keys]
-        return [await self._why_seen(scope, key)]
+        except NotFound:
+            return [await self._why_seen(scope, key)]
+        reasons = []
+        for item in trace.body.get("memories", ()):
+            name = str(item["memory_key"])
+            reasons.append({"id": name, "space": None, "reason": "no longer readable"})
+            with suppress(NotFound):
+                reasons[-1] = await self._why_seen(scope, name)
+        return reasons
 
     async def _why_seen(self, scope: Scope, key: str) -> dict[str, Any]:
         store = await self._store()
@@ -242,13 +253,19 @@ class SpacesMixin(MemoryBase):
             library.vectors.expect({inside.user_id: 1 + len(signed)})
         key = qualify_key(space_id, str(copy.memory_key))
         fields = {"space": space_id, "promoted_from": memory_id, "is_new": is_new}
-        return {"id": key, "memory": record.content, "event": "PROMOTE", **fields}
+        stored = await library.store.memories(inside).get_any(str(copy.memory_key))
+        return {"id": key, "memory": stored.content, "event": "PROMOTE", **fields}
 
     async def demote(self, memory_id: str, space_id: str) -> dict[str, Any]:
-        """Erase a copy that the bound user promoted to a space, with messages only it names."""
+        """Erase a copy that the bound user promoted to a space, with messages only it names.
+
+        `memory_id` is that of the copy, or of the original.
+        """
         library = (await self._open()).library
         inside = await library.store.spaces.enter(self._scope(), space_id)
         key = memory_id.removeprefix(qualify_key(space_id, ""))
+        if not key.startswith(_COPY):
+            key = _copy_key(self._scope().own, _COPY, key)
         record = await library.store.memories(inside).get_any(key)
         citing = await library.store.memories(inside).citing(record.source_message_ids)
         is_alone = all(other.memory_key == key for other in citing)

@@ -5,7 +5,7 @@ and change roles under the lock of the space, which every write to it takes too.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -43,7 +43,7 @@ from memrecall.store.database.statements import insert_missing, new_epoch
 from memrecall.store.database.tables import memories, messages, meta, users
 from memrecall.store.feed import UserVersion
 from memrecall.store.memories.history import AuditEntry, write_entry
-from memrecall.types import NAME_LENGTH, check_text, format_time
+from memrecall.types import NAME_LENGTH, Role, check_id, check_text, format_time
 
 Result = TypeVar("Result")
 
@@ -75,11 +75,15 @@ class SpaceMember:
     created_at: datetime
     granted_by: str | None
 
+    @property
+    def kind(self) -> str:
+        """Whether it is a "user" or a "key"."""
+        return "key" if self.member.startswith(KEY_MEMBER) else "user"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the grant, times as text."""
-        kind = "key" if self.member.startswith(KEY_MEMBER) else "user"
         since = format_time(self.created_at)
-        fields = asdict(self) | {"role": self.role.value, "kind": kind, "since": since}
+        fields = asdict(self) | {"role": self.role.value, "kind": self.kind, "since": since}
         del fields["created_at"]
         return fields
 
@@ -258,61 +262,63 @@ class Spaces:
 
         await self._change(scope, work, SpaceRole.CONTRIBUTOR)
 
-    async def owners_naming(self, user_id: str) -> list[str]:
-        """Return the owner ids of the spaces that a user is a member of or wrote to, sorted."""
+    async def owners_naming(self, ids: Sequence[str]) -> list[str]:
+        """Return the owner ids of the spaces that have one of these members or authors, sorted."""
         owners: set[str] = set()
         known = select(meta.c.value).where(meta.c.name == SPACES_FACT)
-        if space_of(user_id) is not None or not await self._database.fetch(known):
+        if space_of(ids[0]) is not None or not await self._database.fetch(known):
             return []
         for table, column in ((memberships, "member"), *_NAMING[:2]):
             is_space = (table.c.user_id > SPACE_PREFIX, table.c.user_id < SPACE_PREFIX + _LAST)
-            named = select(table.c.user_id).where(*is_space, table.c[column] == user_id).distinct()
+            named = select(table.c.user_id).where(*is_space, table.c[column].in_(ids)).distinct()
             owners |= {row.user_id for row in await self._database.fetch(named)}
         return sorted(owners)
 
-    async def find_written(self, owner: str, author: str) -> tuple[list[str], list[str]]:
-        """Return the keys of the memories and of the messages that a member wrote to a space."""
+    async def find_written(self, owner: str, authors: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the keys of the memories and of the messages that members wrote to a space."""
         keys: list[list[str]] = []
         for table, key in ((memories, "memory_key"), (messages, "message_id")):
-            of_author = (table.c.user_id == owner, table.c.author == author)
-            rows = await self._database.fetch(select(table.c[key]).where(*of_author))
+            of_authors = (table.c.user_id == owner, table.c.author.in_(authors))
+            rows = await self._database.fetch(select(table.c[key]).where(*of_authors))
             keys.append([row[0] for row in rows])
         return keys[0], keys[1]
 
-    async def remove_user(self, user_id: str) -> dict[str, bool]:
-        """Take an erased user out of all spaces; return which of them have no members left.
+    async def remove_user(self, ids: Sequence[str]) -> dict[str, bool]:
+        """Take an erased user, known by these ids, out of all spaces; return which are empty now.
 
         What they wrote stays, under one new name in each space. A space without an admin gets one:
-        the member of the highest role who joined first.
+        the member of the highest role who joined first, a user before any key.
         """
         is_empty: dict[str, bool] = {}
-        for owner in await self.owners_naming(user_id):
+        for owner in await self.owners_naming(ids):
             scope = Scope.of_owner(owner)
-            work = partial(self._remove_user, scope=scope, user_id=user_id)
+            work = partial(self._remove_user, scope=scope, ids=ids)
             is_empty[owner] = await self._change(scope, work, SpaceRole.ADMIN)
         return is_empty
 
     async def _remove_user(
-        self, connection: AsyncConnection, locks: Locks, *, scope: Scope, user_id: str
+        self, connection: AsyncConnection, locks: Locks, *, scope: Scope, ids: Sequence[str]
     ) -> bool:
-        owner, old, name = scope.user_id, user_id, f"erased-{secrets.token_hex(4)}"
-        members = {m.member: m for m in await _read_members(connection, owner)}
-        if user_id in members:
-            old = members[user_id].name or user_id
-        for table in (messages, memories):
-            said = (table.c.user_id == owner, table.c.author == user_id, table.c.speaker == old)
-            await connection.execute(update(table).where(*said).values(speaker=name))
-        await connection.execute(delete(memberships).where(*_of_member(scope, user_id)))
+        owner, name = scope.user_id, f"erased-{secrets.token_hex(4)}"
+        rest = [m for m in await _read_members(connection, owner) if m.member not in ids]
+        others = [member.name or member.member for member in rest]
+        # They may have had other names, so all are theirs that are not those of other members.
+        for table, said in ((messages, [messages.c.role == Role.USER.value]), (memories, [])):
+            said += [table.c.author.in_(ids), table.c.speaker.not_in(others)]
+            renamed = update(table).where(table.c.user_id == owner, *said)
+            await connection.execute(renamed.values(speaker=name))
+        of_space = memberships.c.user_id == owner
+        await connection.execute(delete(memberships).where(of_space, memberships.c.member.in_(ids)))
         for table, column in _NAMING:
-            of_user = (table.c.user_id == owner, table.c[column] == user_id)
+            of_user = (table.c.user_id == owner, table.c[column].in_(ids))
             await connection.execute(update(table).where(*of_user).values({column: name}))
         # Indexes in memory have the old name.
-        renamed = update(users).where(users.c.user_id == owner).values(epoch=new_epoch())
-        await connection.execute(renamed)
-        rest = [member for key, member in members.items() if key != user_id]
-        if rest and all(m.role is not SpaceRole.ADMIN for m in rest):
+        of_owner = update(users).where(users.c.user_id == owner)
+        await connection.execute(of_owner.values(epoch=new_epoch()))
+        heirs = [m for m in rest if m.kind == "user"] or rest
+        if heirs and all(m.role is not SpaceRole.ADMIN for m in heirs):
             roles = list(SpaceRole)
-            heir = max(rest, key=lambda m: (roles.index(m.role), -m.created_at.timestamp()))
+            heir = max(heirs, key=lambda m: roles.index(m.role))  # the first of them
             admin = update(memberships).where(*_of_member(scope, heir.member))
             await connection.execute(admin.values(role=SpaceRole.ADMIN.value))
             await self._log(connection, scope, "role", heir.member, locks.now)
@@ -345,7 +351,8 @@ class Spaces:
 
 def check_member(member: str) -> str:
     """Return `member` if it is the id of a user, or `key:` and the id of a key."""
-    check_user_id(member)
+    if not check_id("member", member).startswith(KEY_MEMBER):
+        check_user_id(member)
     if member == TRUSTED:
         raise InvalidArgument(f"member {member!r} is reserved", hint="Pass the id of a user")
     return member
@@ -365,7 +372,7 @@ def _check_name(label: str, name: str) -> str:
 
 
 def _require_other_admin(members: Mapping[str, SpaceMember], member: str) -> None:
-    others = (m for key, m in members.items() if key != member and not key.startswith(KEY_MEMBER))
+    others = (m for m in members.values() if m.member != member and m.kind == "user")
     if all(other.role is not SpaceRole.ADMIN for other in others):  # a key may be revoked
         raise Conflict(
             f"{member!r} is the last admin of this space",

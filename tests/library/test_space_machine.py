@@ -185,7 +185,9 @@ class SharedSpaces(RuleBasedStateMachine):
         expected = space.refusal(
             user, SpaceRole.CONTRIBUTOR if author == user else SpaceRole.READER
         )
-        if expected is None and author != user:
+        if not key.startswith("pro_"):
+            expected = NotFound  # it is no copy
+        elif expected is None and author != user:
             expected = Forbidden
         self._attempt(self._user(user).demote(key, name), expected)
         if expected is None:
@@ -193,10 +195,10 @@ class SharedSpaces(RuleBasedStateMachine):
 
     @rule(user=USERS, with_contributions=st.booleans())
     def erase(self, user: str, with_contributions: bool) -> None:
-        if user not in self._own:
+        if user not in self._own and all(user not in s.members for s in self._spaces.values()):
             return
         self._attempt(self._user(user).erase(with_contributions=with_contributions), None)
-        del self._own[user]
+        self._own.pop(user, None)
         for name, space in list(self._spaces.items()):
             written = [key for key, (author, _) in space.rows.items() if author == user]
             for key in written:

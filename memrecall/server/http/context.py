@@ -50,10 +50,10 @@ _ROLES = {
     " read_job recall_memories read_graph read_profile read_state handle_hook read_space"
     " list_members remove_member read_space_audit list_viewers explain_access",
     SpaceRole.CONTRIBUTOR: "write_messages delete_message add_memories update_memory delete_memory"
-    " undo_memory purge_memory extract_relations summarize_session end_session answer_message"
+    " undo_memory purge_memory extract_relations summarize_session answer_message"
     " promote_memory demote_memory",
     SpaceRole.ADMIN: "delete_memories sweep_memories export_user import_user erase_user set_member"
-    " delete_space",
+    " delete_space end_session",
 }
 ROLE_OF_OPERATION = {name: role for role, names in _ROLES.items() for name in names.split()}
 _USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯本")

@@ -10,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled
 from memrecall.scope import (
-    KEY_MEMBER,
     TRUSTED,
     Scope,
     SpaceRole,
@@ -54,12 +53,10 @@ async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope,
     The member is the scope's key, else its user; NotFound if neither is one. Agents share a space,
     so that its scope has none; who wrote a row is its author.
     """
-    user = None if scope.user_id.startswith(KEY_MEMBER) else scope.user_id  # no user is a key
-    is_reserved = TRUSTED in (scope.member, user) or (scope.member is None and user is None)
-    if scope.space is not None or is_reserved:
+    if scope.space is not None or TRUSTED in (scope.member, scope.user_id):
         raise space_not_found()
     owner = space_owner(space_id)
-    row = await read_membership(reads, owner, user, scope.agent_id, scope.member)
+    row = await read_membership(reads, owner, scope.user_id, scope.agent_id, scope.member)
     entered = {"member": row.member, "role": SpaceRole(row.role)}
     return replace(scope, user_id=owner, agent_id=None, spaces=(), **entered), row
 

@@ -311,14 +311,15 @@ class AuditEntry:
 async def write_entry(
     connection: AsyncConnection, scope: Scope, entry: AuditEntry, now: datetime
 ) -> None:
-    """Add an entry in the transaction of its change."""
+    """Add an entry in the transaction of its change; in a space, the actor is the member."""
     row = {
         "user_id": scope.user_id,
         "agent_id": scope.agent_id,
         "entry_id": new_id("au"),
         "at": now,
     }
-    fields = {name: getattr(entry, name) for name in ("action", "actor", "target", "count")}
+    fields = {name: getattr(entry, name) for name in ("action", "target", "count")}
+    fields["actor"] = scope.author or entry.actor
     await connection.execute(insert(audit_log), {**row, **fields})
 
 

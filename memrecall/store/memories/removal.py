@@ -233,7 +233,7 @@ class MemoryRemover:
             }
             values = {"deleted_at": self._locks.now}
             changes.append(PendingChange(row, values, "DELETE", reason, hidden=with_row))
-        await write_changes(self._connection, self._locks, changes, actor)
+        await write_changes(self._connection, self._locks, changes, self._scope.author or actor)
         await self._messages.withdraw_summaries(message_ids)
         return Removal(tuple(c.row["memory_key"] for c in changes), tuple(visible))
 

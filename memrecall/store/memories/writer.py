@@ -284,7 +284,8 @@ class MemoryWriter(MemoryInserter):
     async def _write(self, *changes: PendingChange) -> None:
         for change in changes:
             self._locks.require_own(self._scope, change.row["author"])
-        await write_changes(self._connection, self._locks, changes, self._actor)
+        actor = self._scope.author or self._actor
+        await write_changes(self._connection, self._locks, changes, actor)
 
     async def _find(self, memory_key: str) -> StoredRow:
         row = await self._find_any(memory_key)
