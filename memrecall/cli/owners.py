@@ -213,14 +213,16 @@ def create_key(
     space: Annotated[
         list[str] | None, Option(help="Make the key a member of this space; repeatable.")
     ] = None,
-    role: options.SpaceRoleOption = "reader",
+    role: options.SpaceRoleOption = "",
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
     from memrecall.scope import KEY_MEMBER, Scope, space_owner
     from memrecall.store import Grant
     from memrecall.store.spaces import parse_space_role
 
-    member_role = parse_space_role(role)
+    if role and not space:
+        raise InvalidArgument("--role is the role in a space", hint="Pass --space too")
+    member_role = parse_space_role(role or "reader")
     scopes = [Scope.of_owner(space_owner(space_id)) for space_id in space or ()]
     permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
     users = _read_users(user or [], all_users, operator or bool(space))

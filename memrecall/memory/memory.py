@@ -75,7 +75,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         With `background` a job, whose id is returned, extracts the facts after this call.
         """
         scope = self._scope(user_id, agent_id, session_id, project, run_id).own
-        new_messages = await self._sign(scope, parse_new_messages(messages, metadata))
+        spaces = (await self._store()).spaces
+        new_messages = await spaces.sign(scope, parse_new_messages(messages, metadata))
         if (said_at := parse_moment(timestamp, "timestamp")) is not None:
             new_messages = [
                 m if m.ts else m.model_copy(update={"ts": said_at}) for m in new_messages

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from functools import update_wrapper
@@ -16,7 +16,7 @@ from memrecall.memory.records import name_authors
 from memrecall.scope import KEY_MEMBER, Permission, Scope, SpaceRole, qualify_key, space_owner
 from memrecall.store import Key, MemoryQuery, Store, read_filter
 from memrecall.store.memories.insertion import promote_memory
-from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage, Role, format_time
+from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage, format_time
 
 AnyMemory = TypeVar("AnyMemory", bound="SpacesMixin")
 Arguments = ParamSpec("Arguments")
@@ -241,7 +241,8 @@ class SpacesMixin(MemoryBase):
         record = await library.store.memories(own).get(memory_id)
         messages = await library.store.timeline(own).get_many(record.source_message_ids)
         inside = await library.store.spaces.enter(self._scope(), space_id)
-        signed = await self._sign(inside, [_copy_message(own, message) for message in messages])
+        copies = [_copy_message(own, message) for message in messages]
+        signed = await library.store.spaces.sign(inside, copies)
         names = await library.store.spaces.names(inside.user_id)
         copy = _copy_memory(own, record, names.get(inside.author or ""))
         if conflicts := await _find_contradictions(library, inside, copy):
@@ -322,16 +323,6 @@ class SpacesMixin(MemoryBase):
         scope, library = self._space_scope(), (await self._open()).library
         await library.store.spaces.require_name(scope, name)
         return (await library.erase_user(scope.user_id)).as_dict()
-
-    async def _sign(self, scope: Scope, messages: Sequence[NewMessage]) -> list[NewMessage]:
-        """Return messages; in a space, the user's own have the member as their speaker."""
-        if scope.author is None:
-            return list(messages)
-        names = await (await self._store()).spaces.names(scope.user_id)
-        speaker = {"speaker": names.get(scope.author, scope.author)}
-        is_own = [m.role is Role.USER and m.speaker is None for m in messages]
-        pairs = zip(messages, is_own, strict=True)
-        return [m.model_copy(update=speaker) if own else m for m, own in pairs]
 
     async def _named(self, item: dict[str, Any]) -> dict[str, Any]:
         """Return an item with the name of its author."""

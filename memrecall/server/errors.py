@@ -99,7 +99,7 @@ class RequestError(Exception):
 
 
 # One answer for everything that is missing or belongs to others: callers cannot tell them apart.
-RESOURCE_NOT_FOUND = Problem("NOT_FOUND", "there is no such user, message or memory")
+RESOURCE_NOT_FOUND = Problem("NOT_FOUND", "there is no such user, space, message or memory")
 _PARTLY_STORED = Problem(
     "UNAVAILABLE",
     "the database is full, and a part of the request was stored: repeat it with the same ids",
@@ -173,7 +173,8 @@ def _describe_field(item: Mapping[str, Any], known: Sequence[str]) -> dict[str, 
     if item["type"] == "json_invalid":
         return {"field": "body", "message": f"not JSON: {item['ctx']['error']}"}
     if item["type"] == "extra_forbidden":
-        known = known if len(path) == 1 else ()  # of the model, not of one inside of it
+        # Those of the model, not of one inside of it; a known one belongs elsewhere.
+        known = known if len(path) == 1 and name not in known else ()
         longer = [each for each in known if each.startswith(name)]
         near = [*longer, *get_close_matches(name, known, 1)][:1]
         way_out = f"did you mean `{near[0]}`?" if near else "see /docs"

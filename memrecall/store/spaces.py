@@ -43,9 +43,10 @@ from memrecall.store.database.statements import insert_missing, new_epoch
 from memrecall.store.database.tables import memories, messages, meta, users
 from memrecall.store.feed import UserVersion
 from memrecall.store.memories.history import AuditEntry, write_entry
-from memrecall.types import NAME_LENGTH, Role, check_id, check_text, format_time
+from memrecall.types import NAME_LENGTH, NewMessage, Role, check_id, check_text, format_time
 
 Result = TypeVar("Result")
+Signed = TypeVar("Signed", bound=NewMessage)
 
 SPACE = "space"  # the type of the owners of spaces
 _NAMES = select(memberships.c.member, memberships.c.name).where(
@@ -197,6 +198,15 @@ class Spaces:
                 self._names.pop(next(iter(self._names)))
             self._names[owner] = cached
         return cached[1]
+
+    async def sign(self, scope: Scope, batch: Sequence[Signed]) -> list[Signed]:
+        """Return messages; in a space, the user's own have the member as their speaker."""
+        if scope.author is None:
+            return list(batch)
+        names = await self.names(scope.user_id)
+        speaker = {"speaker": names.get(scope.author, scope.author)}
+        own = [message.role is Role.USER and message.speaker is None for message in batch]
+        return [m.model_copy(update=speaker) if o else m for m, o in zip(batch, own, strict=True)]
 
     async def set_member(
         self, scope: Scope, member: str, role: SpaceRole | str, name: str | None = None

@@ -137,4 +137,6 @@ def test_keys_can_be_members(team: Team) -> None:
     assert "bot  since" in team.run("ann", "spaces", "grants", "team-x", json=False).out
     assert_error_line(team._shell(*create, "--space", "none", "--db", team._db), STRANGER)
     assert_error_line(team._shell(*create, "--db", team._db), "access to nothing")
+    admin = team._shell(*create, "--user", "ann", "--role", "admin", "--db", team._db)
+    assert_error_line(admin, "--role is the role in a space")
     assert len(team.operate("keys", "list")["items"]) == 1

@@ -247,6 +247,8 @@ async def test_the_last_admin_stays_and_a_deletion_names_the_space(
     [
         (lambda m: m.bind(user_id="dora").create_space(TEAM), Conflict),
         (lambda m: m.bind(user_id="dora").create_space("a/b"), InvalidArgument),
+        (lambda m: m.bind(user_id="dora").create_space("a,b"), InvalidArgument),
+        (lambda m: m.bind(user_id="dora").create_space("a:b"), InvalidArgument),
         (lambda m: m.bind(user_id="dora").create_space(" "), InvalidArgument),
         (lambda m: m.search("tea", user_id="key:abc"), InvalidArgument),
         (lambda m: m.bind(user_id="dora").create_space("x" * 60), InvalidArgument),
@@ -316,7 +318,8 @@ async def test_recall_says_where_an_item_is_from(memory: AsyncMemory, library: L
     assert [trace.query for trace in page.items] == ["Where is Ben's office?"]
     trace = await library.store.traces(Scope("cleo")).get(result.trace.trace_id)
     assert "Rome" not in str(trace.body)  # it would outlive an erasure in the space
-    await team(memory, "cleo").recall("Where is the office?")
+    within = await team(memory, "cleo").recall("Where is Ben's office?")
+    assert f"{item.ts:%Y-%m-%d}, space: {TEAM}, by Ben: " in within.handoff.search_summary
     page = await library.store.traces(Scope.of_owner(OWNER)).page()
     assert page.items == ()  # what members ask is theirs alone
     await team(memory, "ann").remove_member("cleo")
@@ -341,7 +344,7 @@ async def test_members_who_contradict_each_other_are_shown_side_by_side(
     say = [{"role": "user", "speaker": "Plan", "content": text} for text in ("day: one.",)]
     (first,) = (await ann.add(say))["results"]
     (second,) = (await ben.add([{**say[0], "content": "day: two."}]))["results"]
-    assert second["event"] == "ADD"
+    assert (second["event"], second["reason"].split(", ")[1:]) == ("ADD", ["and is kept"])
     assert second["conflicts_with"] == [{"id": first["id"]}]
     (third,) = (await ben.add([{**say[0], "content": "day: three."}]))["results"]
     assert (third["event"], third["previous_id"]) == ("UPDATE", second["id"])

@@ -325,7 +325,9 @@ async def test_message_searches_cover_named_spaces(service: HttpService) -> None
         items = (await ben.post(path, json=body, headers=headers)).json()["items"]
         authors = {item["message_id"]: item["author"] for item in items}
         assert authors == {"m001": None, f"space:{TEAM}/m001": "Ann"}
-    await write_messages(ann, f"space:{TEAM}", make_message(2, "Kestrel flies"))
+    await write_messages(ann, f"space:{TEAM}", make_message(3, "Kestrel flies"))
+    flies = (await ben.get(f"/v1/users/space:{TEAM}/messages/m003")).json()
+    assert flies["speaker"] == "Ann"
     first = {**body, "user_id": f"space:{TEAM}", "page_size": 1}
     cursor = {"cursor": (await ben.post(paths[0], json=first)).json()["next_cursor"]}
     refused = await ben.post(paths[0], json={**body, **cursor}, headers=headers)

@@ -106,6 +106,7 @@ ERROR_MESSAGES: list[tuple[Any, str]] = [
     ({"messages": []}, "messages: must have at least 1 item, and has 0"),
     ({"messages": [5]}, "messages.0: must be a JSON object"),
     ({"messages": [{"role": "user"}]}, "messages.0.content: is missing"),
+    ({"messages": [], "user_id": "ann"}, "user_id: is not a known field; see /docs"),
     ({"messages": [], "mesages": 1}, "mesages: is not a known field; did you mean `messages`?"),
 ]
 

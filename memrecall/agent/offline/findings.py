@@ -171,7 +171,7 @@ def _candidate(item: MemorySearchResultItem, rank: int) -> Candidate:
         probability=item.probability,
         rank=rank,
         is_hit=True,
-        speaker=item.space or item.speaker or "",
+        speaker=item.space.rpartition(", ")[0] if item.space else item.speaker or "",
         role=item.role or "",
         created_at=item.created_at,
         kind=item.kind,

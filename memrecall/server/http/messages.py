@@ -59,10 +59,9 @@ async def write_messages(user_id: PathId, body: WriteRequest, context: Context) 
     """
     context.principal.require_write()
     principal = await context.enter(user_id)
-    entries = [
-        ScopedMessage(principal.scope(user_id, message.session_id), message)
-        for message in body.messages
-    ]
+    scope = principal.scope(user_id)
+    signed = await context.library.store.spaces.sign(scope, body.messages)
+    entries = [ScopedMessage(replace(scope, session_id=m.session_id), m) for m in signed]
     context.log_fields["messages"] = len(entries)
     _require_own_labels(entries, body.messages)
     try:

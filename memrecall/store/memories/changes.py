@@ -332,6 +332,7 @@ async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory)
     if other is not None:
         if await writer.must_stay(other, step.origin):
             memory = memory.as_claim(other)
+            step = replace(step, reason="what it contradicts was said by others, and is kept")
             if own := await writer.find_own_claim(other) if writer.is_shared else None:
                 return await _supersede(writer, step, memory, own)
         else:
