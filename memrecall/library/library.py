@@ -318,8 +318,9 @@ class Library(SpaceSearch, VectorStatus):
         What they wrote to spaces stays there under another name, or is erased too.
         """
         spaces, written = self.store.spaces, [0, 0]
-        keys_of_user = await self.store.keys.only_of(user_id)
-        members = [user_id, *(f"{KEY_MEMBER}{key_id}" for key_id in keys_of_user)]
+        acting = await self.store.keys.of_user(user_id, valid=False)
+        own = [f"{KEY_MEMBER}{key.key_id}" for key in acting if key.users == frozenset([user_id])]
+        members = [user_id, *own]
         for owner in await spaces.owners_naming(members) if with_contributions else ():
             scope = Scope.of_owner(owner, permissions=frozenset({Permission.SENSITIVE}))
             keys, message_ids = await spaces.find_written(owner, members)

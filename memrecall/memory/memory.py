@@ -21,6 +21,7 @@ from memrecall.memory.records import (
     list_of_users,
     memory_item,
     message_item,
+    name_authors,
     parse_update,
     quote_conflicts,
 )
@@ -114,13 +115,12 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             scope = await self._scope_of(store, memory_id, user_id)
         except NotFound:
             return None
-        for record in await store.memories(scope).get_many([memory_id]):
-            item = memory_item(record)
-            await quote_conflicts(store, scope, [item])
-            return await self._named(item)
-        for message in await store.timeline(scope).get_many([memory_id]):
-            return await self._named(message_item(message))
-        return None
+        items = list(map(memory_item, await store.memories(scope).get_many([memory_id])))
+        await quote_conflicts(store, scope, items)
+        messages = [] if items else await store.timeline(scope).get_many([memory_id])
+        items += map(message_item, messages)
+        await name_authors(store, items)
+        return items[0] if items else None
 
     async def get_all(
         self,

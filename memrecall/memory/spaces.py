@@ -5,14 +5,13 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from memrecall.errors import Forbidden, InvalidArgument, NotFound
 from memrecall.library.library import Library
 from memrecall.memory.base import MemoryBase
-from memrecall.memory.records import name_authors
 from memrecall.scope import KEY_MEMBER, Permission, Scope, SpaceRole, qualify_key, space_owner
 from memrecall.store import Key, MemoryQuery, Store, read_filter
 from memrecall.store.memories.insertion import promote_memory
@@ -311,23 +310,13 @@ class SpacesMixin(MemoryBase):
     ) -> list[dict[str, Any]]:
         """Return who changed what in the space, latest first, without contents."""
         page = await (await self._store()).audit(self._space_scope()).page(limit=limit, after=after)
-        names = ("entry_id", "action", "actor", "target", "count")
-        return [
-            {name: getattr(entry, name) for name in names}
-            | {"at": entry.at and format_time(entry.at)}
-            for entry in page.items
-        ]
+        return [asdict(entry) | {"at": entry.at and format_time(entry.at)} for entry in page.items]
 
     async def delete_space(self, *, name: str) -> dict[str, int]:
         """Erase the space with everything in it; `name` must be its name."""
         scope, library = self._space_scope(), (await self._open()).library
         await library.store.spaces.require_name(scope, name)
         return (await library.erase_user(scope.user_id)).as_dict()
-
-    async def _named(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Return an item with the name of its author."""
-        await name_authors(await self._store(), [item])
-        return item
 
     async def _store(self) -> Store:
         return (await self._open()).library.store

@@ -1,6 +1,7 @@
 """The knowledge graph of one scope, in whichever graph database its rows are."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial, wraps
 from operator import itemgetter
@@ -196,32 +197,22 @@ class Graph:
     async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
         """Store entities (name to type) and relations; return the ids of new relations."""
         names = collect_names(types, new)
-        own = await self._own_sources(names)
-        return await self._add(names, new, own) if names else []
-
-    async def _own_sources(self, names: Iterable[str]) -> set[str] | None:
-        """Return the messages of a space's member that relations of entities come from.
-
-        None if the scope has no other members.
-        """
-        if self.scope.author is None or self._find_messages is None:
-            return None
-        edges = await self.all_around([entity.entity_id for entity in await self.entities(names)])
-        ids = sorted({name for *_, relation in edges for name in relation.source_message_ids})
-        found = await self._find_messages(ids)
-        return {message.message_id for message in found if message.author == self.scope.author}
+        if self.scope.author is not None and self._find_messages is not None:
+            entities = await self.entities(names)
+            edges = await self.all_around([entity.entity_id for entity in entities])
+            ids = sorted({name for *_, edge in edges for name in edge.source_message_ids})
+            said = [m for m in await self._find_messages(ids) if m.author == self.scope.author]
+            own = frozenset(message.message_id for message in said)
+            new = [replace(item, own=own.union(item.source_message_ids)) for item in new]
+        return await self._add(names, new) if names else []
 
     @in_transaction
     async def _add(
-        self,
-        rows: GraphTransaction,
-        names: dict[str, str],
-        new: Sequence[NewRelation],
-        own: set[str] | None,
+        self, rows: GraphTransaction, names: dict[str, str], new: Sequence[NewRelation]
     ) -> list[str]:
         now = datetime.now(UTC)
         ids = await self._ensure_entities(rows, names, now)
-        created = [await self._relate(rows, relation, ids, now, own) for relation in new]
+        created = [await self._relate(rows, relation, ids, now) for relation in new]
         return [relation_id for relation_id in created if relation_id is not None]
 
     async def _ensure_entities(
@@ -245,17 +236,9 @@ class Graph:
         return ids | new
 
     async def _relate(
-        self,
-        rows: GraphTransaction,
-        new: NewRelation,
-        ids: Mapping[str, str],
-        now: datetime,
-        own: set[str] | None,
+        self, rows: GraphTransaction, new: NewRelation, ids: Mapping[str, str], now: datetime
     ) -> str | None:
-        """Store a relation unless it is valid already, or end it; return the id of a new one.
-
-        With `own` messages, only relations that come from them or from the new ones end.
-        """
+        """Store a relation unless it is valid already, or end it; return the id of a new one."""
         relationship = check_text("relationship", new.relationship)[:NAME_LENGTH]
         aliases = (entity_key(new.source), entity_key(new.destination))
         source, destination = (ids[alias] for alias in aliases)
@@ -267,11 +250,7 @@ class Graph:
             for row in await rows.read("relations", {**valid, "relationship": new.replaces})
             if (row["destination_id"], row["relationship"]) != (destination, relationship)
         ]
-        ended = same if new.ended else replaced
-        if own is not None:
-            own = own.union(new.source_message_ids)
-            ended = [row for row in ended if own.issuperset(row["source_message_ids"])]
-        later = await end_relations(rows, ended, new, now)
+        later = await end_relations(rows, same if new.ended else replaced, new, now)
         if new.ended:
             return None
         if same:

@@ -36,6 +36,7 @@ class NewRelation:
 
     `replaces` are relationships of which the source has one at a time: those to other entities end
     when this one begins. One that began after `said_at` is later news: this one ends before it.
+    With `own` messages, only relations that come from no other ones end.
     """
 
     source: str
@@ -46,6 +47,7 @@ class NewRelation:
     ended: bool = False
     replaces: tuple[str, ...] = ()
     said_at: datetime | None = None  # None for now
+    own: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +197,12 @@ async def end_relations(
 ) -> list[datetime]:
     """End relations when a new one begins, but not before they began.
 
-    Those that began after it was said stay; return when these began.
+    Those that began after it was said stay; return when these began. So do those of others.
     """
     later = []
     for row in ended:
+        if new.own is not None and not new.own.issuperset(row["source_message_ids"]):
+            continue
         began = row["valid_from"] or row["created_at"]
         if began > (new.said_at or now):
             later.append(began)

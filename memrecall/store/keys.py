@@ -14,19 +14,7 @@ from dataclasses import InitVar, asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    Row,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import Row, bindparam, delete, exists, insert, literal, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound
@@ -160,8 +148,8 @@ class Keys:
         """Return whether a key was ever created, valid or not."""
         return bool(await self._database.fetch(_SELECT_ANY))
 
-    async def of_user(self, user_id: str) -> "list[Key]":
-        """Return the valid keys that may act for a user, oldest first."""
+    async def of_user(self, user_id: str, *, valid: bool = True) -> "list[Key]":
+        """Return the keys that may act for a user, oldest first: the valid ones, or all."""
         acts = exists().where(
             api_key_users.c.key_id == api_keys.c.key_id, api_key_users.c.user_id == user_id
         )
@@ -169,15 +157,7 @@ class Keys:
         rows = await self._database.fetch(statement.order_by(*_ORDER))
         keys = await _find_together(self._database, [row.key_id for row in rows])
         now = datetime.now(UTC)
-        return [key for key in keys if key is not None and key.is_valid(now)]
-
-    async def only_of(self, user_id: str) -> "list[str]":
-        """Return the ids of the keys, also revoked ones, that have a user and no other."""
-        users = api_key_users.c.user_id
-        of_user = select(api_key_users.c.key_id).where(users == user_id)
-        statement = select(api_key_users.c.key_id).where(api_key_users.c.key_id.in_(of_user))
-        alone = statement.group_by(api_key_users.c.key_id).having(func.count() == 1)
-        return [row.key_id for row in await self._database.fetch(alone)]
+        return [key for key in keys if key and (not valid or key.is_valid(now))]
 
     async def names(self, key_ids: Iterable[str]) -> dict[str, str]:
         """Return the names of keys by their ids, without keys that have none."""

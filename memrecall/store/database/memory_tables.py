@@ -3,8 +3,6 @@
 Knowledge belongs to an agent. All others are user data: their keys begin with `user_id`.
 """
 
-from typing import Any
-
 from sqlalchemy import BigInteger as Big
 from sqlalchemy import (
     Boolean,
@@ -29,21 +27,15 @@ from memrecall.store.database.tables import (
     memories,
     messages,
     metadata,
+    owned_table,
     time_column,
     vectors,
 )
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH
 
-
-def _owner() -> Column[Any]:
-    return Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False)
-
-
 # The changes of a memory after it was added; its own row says when that was.
-revisions = Table(
+revisions = owned_table(
     "revisions",
-    metadata,
-    _owner(),
     Column("memory_key", id_type(), nullable=False),
     Column("number", Integer, nullable=False),
     Column("event", String(LABEL_LENGTH), nullable=False),
@@ -59,10 +51,8 @@ revisions = Table(
     Index("ix_revisions_other", "user_id", "other_key"),
 )
 
-entities = Table(
+entities = owned_table(
     "entities",
-    metadata,
-    _owner(),
     Column("entity_id", id_type(), nullable=False),
     Column("agent_id", id_type(), nullable=False),
     Column("name", String(NAME_LENGTH), nullable=False),
@@ -73,10 +63,8 @@ entities = Table(
 
 # Every name of an entity, as it is compared (`alias`) and as it was written (`name`); the messages
 # say that it means the same as the entity's other names.
-aliases = Table(
+aliases = owned_table(
     "aliases",
-    metadata,
-    _owner(),
     Column("agent_id", id_type(), nullable=False),
     Column("alias", String(NAME_LENGTH), nullable=False),
     Column("name", String(NAME_LENGTH), nullable=False),
@@ -89,10 +77,8 @@ aliases = Table(
     Index("ix_aliases_alias", "user_id", "alias"),
 )
 
-relations = Table(
+relations = owned_table(
     "relations",
-    metadata,
-    _owner(),
     Column("relation_id", id_type(), nullable=False),
     Column("agent_id", id_type(), nullable=False),
     Column("session_id", id_type()),
@@ -112,10 +98,8 @@ relations = Table(
 )
 
 # Who changed what of a user's data in this database, and when; exports leave it out.
-audit_log = Table(
+audit_log = owned_table(
     "audit_log",
-    metadata,
-    _owner(),
     Column("entry_id", id_type(), nullable=False),
     Column("agent_id", id_type()),  # that the caller was bound to
     time_column("at", nullable=False),
@@ -126,10 +110,8 @@ audit_log = Table(
     PrimaryKeyConstraint("user_id", "entry_id"),
 )
 
-summaries = Table(
+summaries = owned_table(
     "summaries",
-    metadata,
-    _owner(),
     Column("agent_id", id_type(), nullable=False),
     Column("session_id", id_type(), nullable=False),
     Column("level", SmallInteger, nullable=False),
@@ -142,10 +124,8 @@ summaries = Table(
     PrimaryKeyConstraint("user_id", "agent_id", "session_id", "level", "number"),
 )
 
-checkpoints = Table(
+checkpoints = owned_table(
     "checkpoints",
-    metadata,
-    _owner(),
     Column("agent_id", id_type(), nullable=False),
     Column("session_id", id_type(), nullable=False),
     Column("number", Integer, nullable=False),
@@ -156,10 +136,8 @@ checkpoints = Table(
 
 # What a person said about a recall: whether it was right, and what would have been. It outlives the
 # trace, because a labelled question is made by hand.
-feedback = Table(
+feedback = owned_table(
     "feedback",
-    metadata,
-    _owner(),
     Column("trace_id", id_type(), nullable=False),
     Column("agent_id", id_type(), nullable=False),
     Column("query", Text, nullable=False),
@@ -173,10 +151,8 @@ feedback = Table(
 )
 
 # Who may use a space. `user_id` is the space's owner id; a member is a user or a key.
-memberships = Table(
+memberships = owned_table(
     "memberships",
-    metadata,
-    _owner(),
     Column("member", id_type(), nullable=False),
     Column("role", String(LABEL_LENGTH), nullable=False),
     Column("name", String(NAME_LENGTH)),

@@ -34,6 +34,7 @@ from sqlalchemy import (
     func,
     text,
 )
+from sqlalchemy.schema import SchemaItem
 
 from memrecall.store.database.integrity import META_TABLE
 from memrecall.types import ID_LENGTH, LABEL_LENGTH, NAME_LENGTH
@@ -97,6 +98,12 @@ def _status() -> Column[int]:
     return Column("status", SmallInteger, nullable=False, server_default=text("1"))
 
 
+def owned_table(name: str, *items: SchemaItem) -> Table:
+    """Return a table of rows that users or spaces own."""
+    owner = Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False)
+    return Table(name, metadata, owner, *items)
+
+
 meta = Table(
     META_TABLE,
     metadata,
@@ -139,10 +146,8 @@ users = Table(
     Index("ix_users_last_active_time", "last_active_time"),
 )
 
-sessions = Table(
+sessions = owned_table(
     "sessions",
-    metadata,
-    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
     Column("session_id", id_type(), nullable=False),
     Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
     Column("session_name", String(NAME_LENGTH)),
@@ -160,10 +165,8 @@ sessions = Table(
     Index("ix_sessions_create_time", "create_time"),
 )
 
-messages = Table(
+messages = owned_table(
     "messages",
-    metadata,
-    Column("user_id", id_type(), nullable=False),
     Column("message_id", id_type(), nullable=False),
     Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
     Column("session_id", id_type(), nullable=False),
@@ -182,13 +185,13 @@ messages = Table(
     Column("project", String(NAME_LENGTH)),
     Column("author", id_type()),  # the member who wrote it to a space
     PrimaryKeyConstraint("user_id", "message_id"),
-    ForeignKeyConstraint(["user_id"], ["users.user_id"]),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
     UniqueConstraint(
         "user_id", "agent_id", "session_id", "create_time", name="uk_messages_create_time"
     ),
     UniqueConstraint("user_id", "session_id", "sequence_no", name="uk_messages_sequence"),
     Index("ix_messages_session_create_time", "user_id", "session_id", "create_time"),
+    Index("ix_messages_session_ts", "user_id", "session_id", "ts", "sequence_no"),
     Index("ix_messages_user_create_time", "user_id", "create_time"),
     Index("ix_messages_create_time", "create_time"),
     Index("ix_messages_change", "user_id", "change_no"),
@@ -203,18 +206,9 @@ Index(
     sqlite_where=_IS_DELETED,
     postgresql_where=_IS_DELETED,
 )
-Index(
-    "ix_messages_session_ts",
-    messages.c.user_id,
-    messages.c.session_id,
-    messages.c.ts,
-    messages.c.sequence_no,
-)
 
-memories = Table(
+memories = owned_table(
     "memories",
-    metadata,
-    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
     Column("memory_key", id_type(), nullable=False),
     Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
     Column("session_id", id_type()),
@@ -257,10 +251,8 @@ memories = Table(
     Index("ix_memories_key", "memory_key"),
 )
 
-vectors = Table(
+vectors = owned_table(
     "vectors",
-    metadata,
-    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
     Column("kind", String(20), nullable=False),
     Column("key", id_type(), nullable=False),
     Column("model", String(NAME_LENGTH), nullable=False),
@@ -274,10 +266,8 @@ vectors = Table(
 # Erased messages and memories, so that readers drop them without reading everything again, and that
 # a message which is sent again is not stored again. Summaries leave out the messages of a passage.
 PASSAGE = "passage"
-tombstones = Table(
+tombstones = owned_table(
     "tombstones",
-    metadata,
-    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
     Column("kind", String(20), nullable=False),
     Column("key", id_type(), nullable=False),
     Column("change_no", BigInteger, nullable=False),
@@ -285,10 +275,8 @@ tombstones = Table(
     Index("ix_tombstones_change", "user_id", "change_no"),
 )
 
-traces = Table(
+traces = owned_table(
     "traces",
-    metadata,
-    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
     Column("trace_id", id_type(), nullable=False),
     Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
     # A label, not a reference: a recall may run in a session without messages.

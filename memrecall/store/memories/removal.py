@@ -169,14 +169,10 @@ class MessageRemover:
 
     def _number(self, keys: Sequence[str]) -> list[dict[str, Any]]:
         """Return a change number for each key, as statements take it."""
-        return [
-            {
-                "of_user": self._user_id,
-                "of_key": key,
-                "change_no": self._locks.next_change(self._user_id),
-            }
-            for key in keys
-        ]
+        user = self._user_id
+        numbers = [self._locks.next_change(user) for _ in keys]
+        pairs = zip(keys, numbers, strict=True)
+        return [{"of_user": user, "of_key": key, "change_no": number} for key, number in pairs]
 
 
 def _by_session(rows: Sequence[Mapping[Any, Any]], column: str) -> dict[str, set[Any]]:
