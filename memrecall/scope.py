@@ -50,7 +50,7 @@ class SpaceRole(StrEnum):
 def space_owner(space_id: str) -> str:
     """Return the owner id of a space's rows; InvalidArgument if it cannot be the id of a space."""
     owner = f"{SPACE_PREFIX}{check_text('space', space_id)}"
-    is_odd = not set("/:,").isdisjoint(space_id) or space_id != space_id.strip()
+    is_odd = "/" in space_id or space_id != space_id.strip() or space_of(space_id) is not None
     if not space_id.strip() or is_odd:
         raise InvalidArgument(
             f"space {truncate_text(space_id, 80)!r} is not the id of a space",

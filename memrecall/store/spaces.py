@@ -116,6 +116,8 @@ class Spaces:
         """Create a space with its first admin; Conflict if the id is taken."""
         owner, now = space_owner(space_id), datetime.now(UTC)
         check_member(admin)
+        if not set(":,").isdisjoint(space_id):  # the header of spaces separates them with these
+            raise InvalidArgument(f"space {space_id!r} has ':' or ','", hint="Use team-x")
         row = {
             "user_id": owner,
             "agent_id": DEFAULT_NAME,

@@ -16,11 +16,15 @@ from memrecall.settings import Settings
 
 from ..conftest import Populate
 from ..databases import Databases
+from ..model.conftest import server
 from .recall_helpers import fill, fill_messages
 
 
 def make_settings(location: str) -> Settings:
     return Settings(db=location, embedder="hash", snapshots=False)
+
+
+__all__ = ["server"]  # a fixture
 
 
 @pytest.fixture

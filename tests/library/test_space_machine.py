@@ -4,16 +4,10 @@ The model knows who is a member of which space with which role, and who wrote wh
 the owner and the author, so that whoever reads it can tell whether they may.
 """
 
-import asyncio
-from collections import Counter
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
 
-import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule
 
 from memrecall.errors import Conflict, Forbidden, MemrecallError, NotFound
 from memrecall.memory import AsyncMemory
@@ -21,9 +15,8 @@ from memrecall.scope import Scope, SpaceRole
 from memrecall.settings import Settings
 
 from ..databases import Databases
+from ..machines import LONG, AsyncMachine, run_machine
 from ..memory.word_extractor import WordExtractor
-
-Result = TypeVar("Result")
 
 USERS = st.sampled_from(["ann", "ben", "cleo", "dora"])
 SPACES = st.sampled_from(["red", "blue"])
@@ -62,34 +55,16 @@ class ModelSpace:
 NOBODY = ModelSpace({})
 
 
-class SharedSpaces(RuleBasedStateMachine):
+class SharedSpaces(AsyncMachine):
     """Four users and two spaces of one database."""
-
-    counts: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, location: str) -> None:
         super().__init__()
-        self._runner = asyncio.Runner()
         config = Settings(db=location, embedder="hash", snapshots=False, durability="normal")
         self._memory = AsyncMemory(settings=config, extractor=WordExtractor())
         self._spaces: dict[str, ModelSpace] = {}
         self._own: dict[str, dict[str, str]] = {}
         self._number = 0
-
-    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return self._runner.run(work)
-
-    def _attempt(
-        self, work: Coroutine[Any, Any, Any], expected: type[MemrecallError] | None
-    ) -> Any:
-        """Run an operation that fails as the model says; return its result, or None."""
-        self.counts["allowed" if expected is None else "refused"] += 1
-        if expected is None:
-            return self._run(work)
-        with pytest.raises(expected) as error:
-            self._run(work)
-        assert type(error.value) is expected
-        return None
 
     def _user(self, user: str) -> AsyncMemory:
         return self._memory.bind(user_id=user)
@@ -252,36 +227,15 @@ class SharedSpaces(RuleBasedStateMachine):
             members = self._run(store.spaces.members(scope))
             assert {m.member: m.role for m in members} == space.members
 
-    def teardown(self) -> None:
-        self._run(self._memory.close())
-        self._runner.close()
+    async def _close(self) -> None:
+        await self._memory.close()
 
 
-def _run_machine(databases: Databases, examples: int, steps: int) -> Counter[str]:
-    SharedSpaces.counts.clear()
-    run_state_machine_as_test(
-        lambda: SharedSpaces(databases.fresh()),  # type: ignore[arg-type]
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-    return SharedSpaces.counts
-
-
-def test_nothing_is_read_or_written_that_the_model_forbids(databases: Databases) -> None:
-    counts = _run_machine(databases, 12, 40)
-    print(f"spaces: {counts.total()} operations, {dict(counts)}")
-    assert min(counts["allowed"], counts["refused"]) > 50
-
-
-@pytest.mark.long
-def test_nothing_is_read_or_written_that_the_model_forbids_in_a_long_run(
-    databases: Databases,
+@LONG
+def test_nothing_is_read_or_written_that_the_model_forbids(
+    databases: Databases, is_long: bool
 ) -> None:
-    counts = _run_machine(databases, 200, 80)
+    examples, steps = (200, 80) if is_long else (12, 40)
+    counts = run_machine(lambda: SharedSpaces(databases.fresh()), examples=examples, steps=steps)
     print(f"spaces: {counts.total()} operations, {dict(counts)}")
-    assert min(counts["allowed"], counts["refused"]) > 1_000
+    assert min(counts["allowed"], counts["refused"]) > (1_000 if is_long else 50)

@@ -3,15 +3,10 @@
 And nobody is ever shown anything of the other: every text names its owner.
 """
 
-import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
-import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule
 
 from memrecall.errors import Conflict, Disabled, MemrecallError, NotFound
 from memrecall.scope import Scope
@@ -19,9 +14,8 @@ from memrecall.store import Store
 from memrecall.types import NewMemory, NewMessage, Origin
 
 from ..databases import Databases
+from ..machines import LONG, AsyncMachine, run_machine
 from .samples import at, new_message, new_trace, read_pages
-
-Result = TypeVar("Result")
 
 USERS = st.sampled_from(["ann", "ben"])
 SESSIONS = st.sampled_from(["tea", "work"])
@@ -88,29 +82,14 @@ def to_message(user: str, name: str, word: str) -> NewMessage:
     return new_message(name, make_content(user, word), ts=at(minute_for(name)))
 
 
-class Conversations(RuleBasedStateMachine):
+class Conversations(AsyncMachine):
     """Two users of one store."""
 
     def __init__(self, location: str) -> None:
         super().__init__()
-        self._runner = asyncio.Runner()
         self._location = location
         self._people: dict[str, ModelUser] = {}
         self._store = self._run(Store.open(location))
-
-    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return self._runner.run(work)
-
-    def _attempt(
-        self, work: Coroutine[Any, Any, object], expected: type[MemrecallError] | None
-    ) -> bool:
-        """Run an operation, check that it fails as expected, and return True on success."""
-        if expected is None:
-            self._run(work)
-            return True
-        with pytest.raises(expected):
-            self._run(work)
-        return False
 
     def _person(self, user: str) -> ModelUser:
         """Return the user of the model, stored only if the write succeeds."""
@@ -122,7 +101,7 @@ class Conversations(RuleBasedStateMachine):
         expected = person.refusal() or self._clash(person, user, session, batch)
         messages = [to_message(user, name, word) for name, word in batch]
         timeline = self._store.timeline(Scope(user, session_id=session))
-        if not self._attempt(timeline.add(messages), expected):
+        if not self._succeeds(timeline.add(messages), expected):
             return
         self._people[user] = person
         person.open_session(session)
@@ -172,7 +151,7 @@ class Conversations(RuleBasedStateMachine):
             expected = expected or person.closed(session)
         memories = self._store.memories(Scope(user, session_id=session))
         memory = NewMemory(memory_key=name, content=content)
-        if not self._attempt(memories.add([memory], origin=Origin.USER), expected):
+        if not self._succeeds(memories.add([memory], origin=Origin.USER), expected):
             return
         self._people[user] = person
         person.open_session(session)
@@ -185,7 +164,7 @@ class Conversations(RuleBasedStateMachine):
         person = self._person(user)
         expected = person.refusal() if user in self._people else NotFound
         traces = self._store.traces(Scope(user, session_id=session))
-        if self._attempt(traces.add(new_trace(name, f"{user} asks"), keep_days=30), expected):
+        if self._succeeds(traces.add(new_trace(name, f"{user} asks"), keep_days=30), expected):
             person.traces.setdefault(name, session)
 
     @rule(user=USERS, size=st.integers(1, 4))
@@ -209,7 +188,7 @@ class Conversations(RuleBasedStateMachine):
     def end_session(self, user: str, session: str) -> None:
         person = self._person(user)
         expected = None if session in person.ended else NotFound
-        if self._attempt(self._store.owners.end_session(user, session), expected):
+        if self._succeeds(self._store.owners.end_session(user, session), expected):
             person.ended[session] = True
 
     @rule(user=USERS, session=SESSIONS)
@@ -217,7 +196,7 @@ class Conversations(RuleBasedStateMachine):
         person = self._person(user)
         exists = session in person.ended or session in person.traces.values()
         erasure = self._store.owners.erase_session(user, session)
-        if not self._attempt(erasure, None if exists else NotFound):
+        if not self._succeeds(erasure, None if exists else NotFound):
             return
         person.ended.pop(session, None)
         person.counters.pop(session, None)
@@ -230,13 +209,13 @@ class Conversations(RuleBasedStateMachine):
     @rule(user=USERS)
     def erase_user(self, user: str) -> None:
         expected = None if user in self._people else NotFound
-        if self._attempt(self._store.owners.erase_user(user), expected):
+        if self._succeeds(self._store.owners.erase_user(user), expected):
             del self._people[user]
 
     @rule(user=USERS, enabled=st.booleans())
     def enable_user(self, user: str, enabled: bool) -> None:
         expected = None if user in self._people else NotFound
-        if self._attempt(self._store.owners.set_user_enabled(user, enabled), expected):
+        if self._succeeds(self._store.owners.set_user_enabled(user, enabled), expected):
             self._people[user].enabled = enabled
 
     @rule()
@@ -275,21 +254,15 @@ class Conversations(RuleBasedStateMachine):
         texts += [trace.query for trace in traces]
         assert all(text.startswith(user) for text in texts)
 
-    def teardown(self) -> None:
-        self._run(self._store.close())
-        self._runner.close()
+    async def _close(self) -> None:
+        await self._store.close()
 
 
-@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)])
+@LONG
 def test_store_agrees_with_a_model(databases: Databases, engine: str, is_long: bool) -> None:
     examples = (500 if is_long else 12) // (1 if engine == "sqlite" else 3)
-    run_state_machine_as_test(
-        lambda: Conversations(databases.fresh()),  # type: ignore[arg-type]  # any callable will do
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=40 if is_long else 20,
-            deadline=None,
-            derandomize=not is_long,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        ),
+    steps = 40 if is_long else 20
+    location = databases.fresh
+    run_machine(
+        lambda: Conversations(location()), examples=examples, steps=steps, derandomize=not is_long
     )

@@ -1,13 +1,11 @@
 """Undo walks back one change at a time, and never leaves two memories that exclude each other."""
 
-import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule
 
 from memrecall.errors import Conflict, NotFound
 from memrecall.store import MemoryQuery, PlanStep, Store
@@ -15,9 +13,9 @@ from memrecall.store.memories.history import StoredRow
 from memrecall.types import NewMemory, Origin
 
 from ..databases import Databases
+from ..machines import LONG, AsyncMachine, run_machine
 from .samples import ANN, add_memory
 
-Result = TypeVar("Result")
 PLACES = ("Rome", "Paris", "Oslo", "北京")
 KEYS = st.sampled_from([f"home{number}" for number in range(8)])
 
@@ -94,19 +92,15 @@ async def test_fact_that_ended_two_memories_is_undone_as_a_whole(store: Store) -
     assert await current(store) == ["reports to Ben", "works at ACME"]
 
 
-class Homes(RuleBasedStateMachine):
+class Homes(AsyncMachine):
     """One user who moves, corrects, forgets and takes back."""
 
     def __init__(self, location: str) -> None:
         super().__init__()
-        self._runner = asyncio.Runner()
         self._store = self._run(Store.open(location))
         self._changes = self._store.changes(ANN)
         self._keys: list[str] = []
         self._count = 0
-
-    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return self._runner.run(work)
 
     def _homes(self) -> list[Any]:
         if not self._keys:
@@ -130,30 +124,30 @@ class Homes(RuleBasedStateMachine):
 
     @rule(key=KEYS, place=st.sampled_from(PLACES))
     def correct(self, key: str, place: str) -> None:
-        self._attempt(self._changes.update(key, {"content": f"{place} {key}"}, actor="test"))
+        self._try(self._changes.update(key, {"content": f"{place} {key}"}, actor="test"))
 
     @rule(key=KEYS)
     def delete(self, key: str) -> None:
-        self._attempt(self._changes.delete([key], actor="test"))
+        self._try(self._changes.delete([key], actor="test"))
 
     @rule(key=KEYS)
     def purge(self, key: str) -> None:
-        self._attempt(self._changes.purge([key]))
+        self._try(self._changes.purge([key]))
 
     @rule(key=KEYS)
     def undo(self, key: str) -> None:
-        self._attempt(undo(self._store, key))
+        self._try(undo(self._store, key))
 
     @rule(key=KEYS)
     def undo_until_refused(self, key: str) -> None:
         for _ in range(200):  # far more steps than there can be changes
-            if not self._attempt(undo(self._store, key)):
+            if not self._try(undo(self._store, key)):
                 break
             self.at_most_one_home_holds()
         else:
             raise AssertionError("undo never refuses")
 
-    def _attempt(self, work: Coroutine[Any, Any, object]) -> bool:
+    def _try(self, work: Coroutine[Any, Any, object]) -> bool:
         try:
             self._run(work)
         except (Conflict, NotFound):
@@ -164,23 +158,15 @@ class Homes(RuleBasedStateMachine):
     def at_most_one_home_holds(self) -> None:
         assert len(self._homes()) <= 1
 
-    def teardown(self) -> None:
-        self._run(self._store.close())
-        self._runner.close()
+    async def _close(self) -> None:
+        await self._store.close()
 
 
-@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)])
+@LONG
 def test_at_most_one_home_holds_after_any_changes(
     databases: Databases, engine: str, is_long: bool
 ) -> None:
     examples = (100 if is_long else 8) // (1 if engine == "sqlite" else 2)
-    run_state_machine_as_test(
-        lambda: Homes(databases.fresh()),  # type: ignore[arg-type]  # any callable will do
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=30 if is_long else 16,
-            deadline=None,
-            derandomize=not is_long,
-            suppress_health_check=[HealthCheck.too_slow],
-        ),
-    )
+    steps = 30 if is_long else 16
+    location = databases.fresh
+    run_machine(lambda: Homes(location()), examples=examples, steps=steps, derandomize=not is_long)
