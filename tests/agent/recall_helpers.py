@@ -1,10 +1,13 @@
 """Sample data and helpers for the tests of the recall agent."""
 
+import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from autogen_core import CancellationToken
+from autogen_core.tools import BaseTool
 
 from memrecall.agent import RecalledMemory, Recaller, RecallOptions, RecallResult, TraceEvent
 from memrecall.agent.trace_events import EventKind
@@ -172,3 +175,11 @@ def tool_results(recall: RecallResult, tool: str | None = None) -> list[dict[str
 def event_kinds(recall: RecallResult) -> list[str]:
     """Return the kinds of a trace's events, in order."""
     return [event.kind.value for event in recall.trace.events]
+
+
+async def run_tool(tool: BaseTool[Any, Any], **arguments: Any) -> dict[str, Any]:
+    """Return the answer that the parent's model reads."""
+    value = await tool.run_json(arguments, CancellationToken())
+    answer = json.loads(tool.return_value_as_string(value))
+    assert isinstance(answer, dict)
+    return answer

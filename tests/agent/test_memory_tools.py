@@ -23,6 +23,7 @@ from memrecall.testing import ScriptedClient, Step, call, say
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..databases import Databases
+from .recall_helpers import run_tool
 
 ANN, BEN = Scope("ann"), Scope("ben")
 NAMES = ["remember", "recall", "correct", "forget"]
@@ -38,11 +39,7 @@ async def call_tool(
     library: Library, name: str, scope: Scope = ANN, **arguments: Any
 ) -> dict[str, Any]:
     """Call a tool and return the JSON that the parent's model reads."""
-    tool = make_tools(library, scope)[name]
-    value = await tool.run_json(arguments, CancellationToken())
-    answer = json.loads(tool.return_value_as_string(value))
-    assert isinstance(answer, dict)
-    return answer
+    return await run_tool(make_tools(library, scope)[name], **arguments)
 
 
 def make_tools(

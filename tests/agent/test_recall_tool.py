@@ -45,20 +45,13 @@ from .recall_helpers import (
     detail,
     hand_off,
     on_both_engines,
+    run_tool,
     search,
 )
 
 
 def make_tool(library: Library, *steps: Any) -> RecallTool:
     return RecallTool(library, ANN, model_client=ScriptedClient(steps))
-
-
-async def run_tool(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
-    """Return the answer that the parent's model reads."""
-    value = await tool.run_json(arguments, CancellationToken())
-    answer = json.loads(tool.return_value_as_string(value))
-    assert isinstance(answer, dict)
-    return answer
 
 
 # Schema and answer

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from autogen_core import CancellationToken
 
 from memrecall.agent.prompt_view import write_block
 from memrecall.agent.tools.recall import RecallAnswer
@@ -17,6 +16,7 @@ from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
 from tests.extraction.test_attacks import ATTACKS, obedient_model
 
+from ..agent.recall_helpers import run_tool
 from .conftest import get_item, make_settings
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "extraction"
@@ -57,10 +57,7 @@ async def memory(location: str) -> AsyncIterator[AsyncMemory]:
 async def call_tool(memory: AsyncMemory, name: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool of the bound user and return what the model reads."""
     tool = {tool.name: tool for tool in await memory.tools()}[name]
-    value = await tool.run_json(arguments, CancellationToken())
-    answer = json.loads(tool.return_value_as_string(value))
-    assert isinstance(answer, dict)
-    return answer
+    return await run_tool(tool, **arguments)
 
 
 async def state_home(memory: AsyncMemory) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from memrecall.memory import Library
 
-from .http_service import CHAT, HttpService, serve_in_process, serve_on_socket, write_messages
+from .http_service import HttpService, serve_in_process, serve_on_socket
 
 
 @pytest.fixture
@@ -37,9 +37,7 @@ async def sqlite_service(sqlite_library: Library) -> AsyncIterator[HttpService]:
 @pytest.fixture
 async def asker(sqlite_service: HttpService) -> httpx.AsyncClient:
     """A client of the user ann, who has written `CHAT`, on SQLite."""
-    client = await sqlite_service.client_with_key("ann")
-    await write_messages(client, "ann", *CHAT)
-    return client
+    return await sqlite_service.client_with_chat()
 
 
 @pytest.fixture

@@ -98,6 +98,12 @@ class HttpService:
         """Return a client with a new key; see `create_key`."""
         return self.client(await self.create_key(*users, **fields))
 
+    async def client_with_chat(self) -> httpx.AsyncClient:
+        """Return a client of the user ann, who has written `CHAT`."""
+        client = await self.client_with_key("ann")
+        await write_messages(client, "ann", *CHAT)
+        return client
+
     async def close_clients(self) -> None:
         """Close all clients."""
         for client in self.clients:

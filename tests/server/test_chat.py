@@ -60,8 +60,7 @@ async def test_turn_is_answered_and_stored(ann: httpx.AsyncClient) -> None:
 async def test_stream_events_are_ordered_and_end_with_final(sqlite_library: Library) -> None:
     model = ScriptedClient([call("recall_memory", query="sister"), say("In Lisbon, I think.")])
     async with serve_in_process(sqlite_library, model_client=model) as service:
-        ann = await service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
+        ann = await service.client_with_chat()
         events = await stream_events(ann, QUESTION, PATH)
     names = [name for name, _ in events]
     assert names[:4] == ["tool_call", "tool_result"] * 2
@@ -171,8 +170,7 @@ async def test_recalls_use_model_if_configured(sqlite_library: Library) -> None:
     handoff = {"reason": "r", "search_summary": "s", "confidence": 0.9}
     model = ScriptedClient([call("handoff", **handoff), say("ok")])
     async with serve_in_process(sqlite_library, model_client=model) as service:
-        ann = await service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
+        ann = await service.client_with_chat()
         assert (await ann.post(PATH, json=QUESTION)).json()["text"] == "ok"
     assert "handoff" in model.requests[0].tool_names
     assert model.requests[1].tool_names == ("recall_memory",)

@@ -39,6 +39,7 @@ from .http_service import (
 
 PATH = "/v1/users/ann/recall"
 STREAM = {"Accept": "text/event-stream"}
+QUESTION = {"query": "where does my sister live?"}
 PLAIN = {"Accept": "text/plain"}
 
 
@@ -70,7 +71,7 @@ class TestResult:
         self, service: HttpService, ann: httpx.AsyncClient
     ) -> None:
         await write_messages(ann, "ann", *CHAT)
-        answer = await ann.post(PATH, json={"query": "where does my sister live?"})
+        answer = await ann.post(PATH, json=QUESTION)
         assert answer.status_code == 200, answer.text
         result = {name for name, field in RecallResult.model_fields.items() if not field.exclude}
         assert answer.json().keys() == result | {"certainty"}
@@ -99,7 +100,7 @@ class TestResult:
 
     async def test_user_without_data_gets_a_result(self, sqlite_service: HttpService) -> None:
         ann = await sqlite_service.client_with_key("ann")
-        answer = await ann.post(PATH, json={"query": "where does my sister live?"})
+        answer = await ann.post(PATH, json=QUESTION)
         assert answer.status_code == 200
         assert answer.json()["stop_reason"] == "nothing_stored"
 
@@ -166,7 +167,7 @@ class TestResult:
 class TestBlock:
     async def test_plain_text_is_block_for_model(self, ann: httpx.AsyncClient) -> None:
         await write_messages(ann, "ann", *CHAT)
-        answer = await ann.post(PATH, json={"query": "where does my sister live?"}, headers=PLAIN)
+        answer = await ann.post(PATH, json=QUESTION, headers=PLAIN)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"].startswith("text/plain")
         assert answer.text.startswith("<recalled_memories>\n")
@@ -234,7 +235,7 @@ class TestStream:
         self, ann: httpx.AsyncClient
     ) -> None:
         await write_messages(ann, "ann", *CHAT)
-        events = await stream_events(ann, {"query": "where does my sister live?"})
+        events = await stream_events(ann, QUESTION)
         names = [name for name, _ in events]
         assert names[0] == "start"
         assert names[-1] == "done"
@@ -249,10 +250,8 @@ class TestStream:
     @pytest.mark.concurrent
     async def test_events_are_sent_while_recall_runs(self, sqlite_library: Library) -> None:
         async with stalled_service(sqlite_library) as (service, model):
-            ann = await service.client_with_key("ann")
-            await write_messages(ann, "ann", *CHAT)
-            body = {"query": "where does my sister live?"}
-            async with ann.stream("POST", PATH, json=body, headers=STREAM) as answer:
+            ann = await service.client_with_chat()
+            async with ann.stream("POST", PATH, json=QUESTION, headers=STREAM) as answer:
                 events = read_events(answer)
                 assert (await anext(events))[0] == "start"
                 assert (await anext(events))[0] == "iteration"
@@ -264,10 +263,8 @@ class TestStream:
     ) -> None:
         monkeypatch.setattr("memrecall.server.http.responses.PING_SECONDS", 0.05)
         async with serve_on_socket(sqlite_library, model_client=StalledClient()) as service:
-            ann = await service.client_with_key("ann")
-            await write_messages(ann, "ann", *CHAT)
-            body = {"query": "where does my sister live?"}
-            async with ann.stream("POST", PATH, json=body, headers=STREAM) as answer:
+            ann = await service.client_with_chat()
+            async with ann.stream("POST", PATH, json=QUESTION, headers=STREAM) as answer:
                 names: list[str] = []
                 async for name, _ in read_events(answer):
                     names.append(name)
@@ -295,11 +292,8 @@ class TestStream:
         monkeypatch.setattr(RecallHandler, "deadline", long_deadline)
         monkeypatch.setattr(asyncio, "timeout", timeout)
         async with stalled_service(sqlite_library) as (service, model):
-            ann = await service.client_with_key("ann")
-            await write_messages(ann, "ann", *CHAT)
-            request_task = asyncio.create_task(
-                stream_events(ann, {"query": "where does my sister live?"})
-            )
+            ann = await service.client_with_chat()
+            request_task = asyncio.create_task(stream_events(ann, QUESTION))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
             (deadline,) = deadlines
             deadline.reschedule(asyncio.get_running_loop().time())
@@ -316,8 +310,7 @@ class TestStream:
             raise StorageUnreachable("/srv/secret.db is gone")
 
         monkeypatch.setattr(sqlite_service.library, "search", broken)
-        body = {"query": "where does my sister live?"}
-        events = await stream_events(asker, body)
+        events = await stream_events(asker, QUESTION)
         names = [name for name, _ in events]
         assert names[0] == "start"
         assert names[-1] == "error"
@@ -326,7 +319,7 @@ class TestStream:
         assert "secret.db" not in json.dumps(events[-1])
         stops = [data for name, data in events if name == "stop"]
         assert "secret.db" not in json.dumps(stops)
-        check_error(await asker.post(PATH, json=body), 503, "UNAVAILABLE")
+        check_error(await asker.post(PATH, json=QUESTION), 503, "UNAVAILABLE")
 
     async def test_bug_during_stream_is_the_last_event(
         self, asker: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
@@ -336,7 +329,7 @@ class TestStream:
             raise ZeroDivisionError("a secret")
 
         monkeypatch.setattr("memrecall.agent.driver.build_result", broken)
-        events = await stream_events(asker, {"query": "where does my sister live?"})
+        events = await stream_events(asker, QUESTION)
         name, data = events[-1]
         assert (name, data["error"]["code"]) == ("error", "INTERNAL")
         assert "a secret" not in json.dumps(data)
@@ -383,10 +376,8 @@ class TestDisconnectAndShutdown:
     ) -> None:
         caplog.set_level(logging.INFO, "memrecall.server")
         async with stalled_service(sqlite_library) as (service, model):
-            ann = await service.client_with_key("ann")
-            await write_messages(ann, "ann", *CHAT)
-            body = {"query": "where does my sister live?"}
-            request_task = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
+            ann = await service.client_with_chat()
+            request_task = asyncio.create_task(ann.post(PATH, json=QUESTION, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
             request_task.cancel()
             await asyncio.gather(request_task, return_exceptions=True)
@@ -406,10 +397,8 @@ class TestDisconnectAndShutdown:
     ) -> None:
         caplog.set_level(logging.INFO, "memrecall.server")
         async with stalled_service(sqlite_library) as (service, model):
-            ann = await service.client_with_key("ann")
-            await write_messages(ann, "ann", *CHAT)
-            body = {"query": "where does my sister live?"}
-            request_task = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
+            ann = await service.client_with_chat()
+            request_task = asyncio.create_task(ann.post(PATH, json=QUESTION, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
             service.app.service.closing.set()
             answer = await asyncio.wait_for(request_task, LIMIT)
@@ -437,15 +426,14 @@ class TestConcurrencyLimits:
             ann, ben = await service.client_with_key("ann"), await service.client_with_key("ben")
             for client, user in ((ann, "ann"), (ben, "ben")):
                 await write_messages(client, user, *CHAT)
-            body = {"query": "where does my sister live?"}
-            running = [asyncio.create_task(ann.post(PATH, json=body)) for _ in range(3)]
+            running = [asyncio.create_task(ann.post(PATH, json=QUESTION)) for _ in range(3)]
             await wait_until(lambda: len(service.app.service.limiter) == 3)
 
             for headers in ({}, STREAM):
-                answer = await ann.post(PATH, json=body, headers=headers)
+                answer = await ann.post(PATH, json=QUESTION, headers=headers)
                 check_error(answer, 429, "RESOURCE_EXHAUSTED")
                 assert int(answer.headers["retry-after"]) > 0
-            other = asyncio.create_task(ben.post("/v1/users/ben/recall", json=body))
+            other = asyncio.create_task(ben.post("/v1/users/ben/recall", json=QUESTION))
             await wait_until(lambda: model.waiting == 3)  # another key has its own slots
             assert not other.done()
 
@@ -462,12 +450,10 @@ class TestConcurrencyLimits:
             open_library(str(tmp_path / "a.db"), tmp_path, recalls_per_key=1) as library,
             stalled_service(library) as (service, model),
         ):
-            ann = await service.client_with_key("ann")
-            await write_messages(ann, "ann", *CHAT)
-            body = {"query": "where does my sister live?"}
-            first = asyncio.create_task(ann.post(PATH, json=body))
+            ann = await service.client_with_chat()
+            first = asyncio.create_task(ann.post(PATH, json=QUESTION))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            check_error(await ann.post(PATH, json=body), 429, "RESOURCE_EXHAUSTED")
+            check_error(await ann.post(PATH, json=QUESTION), 429, "RESOURCE_EXHAUSTED")
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
 
@@ -479,7 +465,7 @@ async def test_leaked_call_is_counted(sqlite_library: Library) -> None:
     async with serve_in_process(sqlite_library, model_client=model) as service:
         client = await service.client_with_key("ann", permissions=frozenset(["operator"]))
         await write_messages(client, "ann", *CHAT)
-        answer = await client.post(PATH, json={"query": "where does my sister live?"})
+        answer = await client.post(PATH, json=QUESTION)
         assert answer.status_code == 200, answer.text
         metrics = (await client.get("/metrics")).text
         assert 'memrecall_leaks_total{family="hermes_json"} 1.0' in metrics

@@ -342,8 +342,7 @@ from tests.server.http_service import CHAT, open_library, serve_in_process, writ
 async def main(folder):
     async with open_library(folder + "/a.db", pathlib.Path(folder), embedder="local") as library:
         async with serve_in_process(library) as service:
-            ann = await service.client_with_key("ann")
-            await write_messages(ann, "ann", *CHAT)
+            ann = await service.client_with_chat()
             await preload(library, describe_api)
             assert len(library.cache) == 1  # the index of the user who was active last
             modules, seen = set(sys.modules), []

@@ -18,6 +18,7 @@ from memrecall.server.supervisor import ServiceProcess, _stop
 from memrecall.store import Grant, Store
 from tests.waiting import block_until, wait_until
 
+from ..deploy.local_cluster import is_alive
 from .http_service import make_message
 from .server_process import TIMEOUT, WITHOUT_DASHBOARD, ServerProcess, run_command, run_server
 
@@ -212,13 +213,6 @@ async def test_dashboard_has_its_own_process_and_all_end_with_their_supervisor(
         assert len(workers) == 3
         server.process.kill()
         block_until(lambda: not any(map(is_alive, workers)))
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_worker_that_cannot_start_ends_the_command(
