@@ -93,6 +93,22 @@ def check_user_id(user_id: str) -> str:
     return user_id
 
 
+def check_member(member: str) -> str:
+    """Return `member` if it is the id of a user, or `key:` and the id of a key."""
+    if not check_id("member", member).startswith(KEY_MEMBER):
+        check_user_id(member)
+    if member == TRUSTED:
+        raise InvalidArgument(f"member {member!r} is reserved", hint="Pass the id of a user")
+    return member
+
+
+def parse_space_role(role: SpaceRole | str) -> SpaceRole:
+    """Return a role by its name."""
+    if role not in list(SpaceRole):
+        raise InvalidArgument(f"role {role!r} is not known", hint=f"Use {', '.join(SpaceRole)}")
+    return SpaceRole(role)
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """One user's data, optionally of one agent, one session and one project.

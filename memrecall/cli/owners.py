@@ -216,9 +216,8 @@ def create_key(
     role: options.SpaceRoleOption = "",
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
-    from memrecall.scope import KEY_MEMBER, Scope, space_owner
+    from memrecall.scope import KEY_MEMBER, Scope, parse_space_role, space_owner
     from memrecall.store import Grant
-    from memrecall.store.spaces import parse_space_role
 
     if role and not space:
         raise InvalidArgument("--role is the role in a space", hint="Pass --space too")

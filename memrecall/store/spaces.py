@@ -19,10 +19,10 @@ from memrecall.scope import (
     DEFAULT_NAME,
     KEY_MEMBER,
     SPACE_PREFIX,
-    TRUSTED,
     Scope,
     SpaceRole,
-    check_user_id,
+    check_member,
+    parse_space_role,
     space_not_found,
     space_of,
     space_owner,
@@ -43,7 +43,7 @@ from memrecall.store.database.statements import insert_missing, new_epoch
 from memrecall.store.database.tables import memories, messages, meta, users
 from memrecall.store.feed import UserVersion
 from memrecall.store.memories.history import AuditEntry, write_entry
-from memrecall.types import NAME_LENGTH, NewMessage, Role, check_id, check_text, format_time
+from memrecall.types import NAME_LENGTH, NewMessage, Role, check_text, format_time
 
 Result = TypeVar("Result")
 Signed = TypeVar("Signed", bound=NewMessage)
@@ -359,22 +359,6 @@ class Spaces:
         connection: AsyncConnection, scope: Scope, action: str, target: str | None, now: datetime
     ) -> None:
         await write_entry(connection, scope, AuditEntry(action, str(scope.member), target), now)
-
-
-def check_member(member: str) -> str:
-    """Return `member` if it is the id of a user, or `key:` and the id of a key."""
-    if not check_id("member", member).startswith(KEY_MEMBER):
-        check_user_id(member)
-    if member == TRUSTED:
-        raise InvalidArgument(f"member {member!r} is reserved", hint="Pass the id of a user")
-    return member
-
-
-def parse_space_role(role: SpaceRole | str) -> SpaceRole:
-    """Return a role by its name."""
-    if role not in list(SpaceRole):
-        raise InvalidArgument(f"role {role!r} is not known", hint=f"Use {', '.join(SpaceRole)}")
-    return SpaceRole(role)
 
 
 def _check_name(label: str, name: str) -> str:
