@@ -176,8 +176,7 @@ class Spaces:
         rows = await self._database.fetch(
             statement.where(memberships.c.member == member).order_by(users.c.user_id)
         )
-        spaces = [row for row in rows if space_of(row.user_id) is not None]
-        return [_to_space(row, SpaceRole(row.role)) for row in spaces]
+        return [_to_space(row, SpaceRole(row.role)) for row in rows if space_of(row.user_id)]
 
     async def list_all(self) -> list[Space]:
         """Return all spaces by id, for operators."""
@@ -216,8 +215,7 @@ class Spaces:
         """Add a member, or change their role or name; only admins can."""
         check_member(member)
         new = parse_space_role(role)
-        if name is not None:
-            _check_name("name", name)
+        _check_name("name", name or "")
 
         async def work(connection: AsyncConnection, locks: Locks) -> SpaceMember:
             members = {m.member: m for m in await _read_members(connection, scope.user_id)}
@@ -329,8 +327,7 @@ class Spaces:
         await connection.execute(of_owner.values(epoch=new_epoch()))
         heirs = [m for m in rest if m.kind == "user"] or rest
         if heirs and all(m.role is not SpaceRole.ADMIN for m in heirs):
-            roles = list(SpaceRole)
-            heir = max(heirs, key=lambda m: roles.index(m.role))  # the first of them
+            heir = max(heirs, key=lambda m: list(SpaceRole).index(m.role))  # the first of them
             admin = update(memberships).where(*_of_member(scope, heir.member))
             await connection.execute(admin.values(role=SpaceRole.ADMIN.value))
             await self._log(connection, scope, "role", heir.member, locks.now)

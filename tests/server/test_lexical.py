@@ -150,7 +150,8 @@ async def test_expensive_query_is_refused(sqlite_service: HttpService) -> None:
 
 
 async def test_return_fields_limit_the_response(sqlite_service: HttpService) -> None:
-    ann = await sqlite_service.client_with_chat()
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", *CHAT)
     (item,) = (await search(ann, "周末", return_fields=["content"])).json()["items"]
     assert item == {"message_id": "m003", "content": "周末去吃火锅吧"}
     (item,) = (await search(ann, "周末", return_fields=[])).json()["items"]
@@ -202,7 +203,8 @@ INVALID_REQUESTS: list[dict[str, Any]] = [
 
 
 async def test_invalid_searches_are_refused(sqlite_service: HttpService) -> None:
-    ann = await sqlite_service.client_with_chat()
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", *CHAT)
     for fields in INVALID_REQUESTS:
         answer = await ann.post(PATH, json={"user_id": "ann", **fields})
         check_error(answer, 400, "INVALID_ARGUMENT")

@@ -262,7 +262,9 @@ class Conversations(AsyncMachine):
 def test_store_agrees_with_a_model(databases: Databases, engine: str, is_long: bool) -> None:
     examples = (500 if is_long else 12) // (1 if engine == "sqlite" else 3)
     steps = 40 if is_long else 20
-    location = databases.fresh
     run_machine(
-        lambda: Conversations(location()), examples=examples, steps=steps, derandomize=not is_long
+        lambda: Conversations(databases.fresh()),
+        examples=examples,
+        steps=steps,
+        derandomize=not is_long,
     )
