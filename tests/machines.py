@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from memrecall.errors import MemrecallError
 
 Result = TypeVar("Result")
+Expected = type[MemrecallError] | None
 
 LONG = pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)])
 
@@ -28,9 +29,7 @@ class AsyncMachine(RuleBasedStateMachine):
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._runner.run(work)
 
-    def _attempt(
-        self, work: Coroutine[Any, Any, Result], expected: type[MemrecallError] | None
-    ) -> Any:
+    def _attempt(self, work: Coroutine[Any, Any, Any], expected: Expected) -> Any:
         """Run an operation that fails as the model says; return its result, or None."""
         self.counts["allowed" if expected is None else "refused"] += 1
         if expected is None:
@@ -40,9 +39,7 @@ class AsyncMachine(RuleBasedStateMachine):
         assert type(error.value) is expected
         return None
 
-    def _succeeds(
-        self, work: Coroutine[Any, Any, object], expected: type[MemrecallError] | None
-    ) -> bool:
+    def _succeeds(self, work: Coroutine[Any, Any, Any], expected: Expected) -> bool:
         """Run an operation that fails as the model says; return True if it does not fail."""
         self._attempt(work, expected)
         return expected is None
@@ -55,7 +52,7 @@ class AsyncMachine(RuleBasedStateMachine):
 
 
 def run_machine(
-    make: Callable[[], AsyncMachine], *, examples: int, steps: int, derandomize: bool = False
+    make: Callable[[], AsyncMachine], examples: int, steps: int, *, derandomize: bool = False
 ) -> Counter[str]:
     """Run a machine and count its operations; `derandomize` makes all runs the same."""
     AsyncMachine.counts.clear()

@@ -170,7 +170,7 @@ class Library(SpaceSearch, VectorStatus):
             await self.catch_up(scope.user_id, request)
         page = await self.engine.search(scope, request, user)
         self.vectors.expect_missing(scope.user_id, page.unembedded)
-        return page
+        return page if scope.space is None else await self.with_author_names(page, scope, user)
 
     async def read_version(self, scope: Scope, request: SearchRequest) -> UserVersion | None:
         """Return the version that a search will see; None for an unknown user.
@@ -318,9 +318,8 @@ class Library(SpaceSearch, VectorStatus):
         What they wrote to spaces stays there under another name, or is erased too.
         """
         spaces, written = self.store.spaces, [0, 0]
-        acting = await self.store.keys.of_user(user_id, valid=False)
-        own = [f"{KEY_MEMBER}{key.key_id}" for key in acting if key.users == frozenset([user_id])]
-        members = [user_id, *own]
+        own = await self.store.keys.of_user(user_id, alone=True)
+        members = [user_id, *(f"{KEY_MEMBER}{key.key_id}" for key in own)]
         for owner in await spaces.owners_naming(members) if with_contributions else ():
             scope = Scope.of_owner(owner, permissions=frozenset({Permission.SENSITIVE}))
             keys, message_ids = await spaces.find_written(owner, members)

@@ -4,7 +4,7 @@ Each owner is ranked alone; the pages are merged by probability.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -92,8 +92,16 @@ class SpaceSearch(ABC):
             page = await search(inside, version)
             names = await self.store.spaces.names(inside.user_id, version)
             known_as.add(names.get(inside.member or "", USER))
-            pages.append(qualify_page(page, str(inside.space), names))
+            pages.append(qualify_page(page, str(inside.space)))
         return mark_contradictions(merge_pages(pages), self.contradicts, known_as)
+
+    async def with_author_names(
+        self, page: SearchPage, scope: Scope, version: UserVersion | None
+    ) -> SearchPage:
+        """Return a page of a space with the names of its authors."""
+        names = await self.store.spaces.names(scope.user_id, version)
+        named = (replace(h, author=names.get(h.author or "", h.author)) for h in page.results)
+        return replace(page, results=tuple(named))
 
     async def search_messages(
         self, scope: Scope, query: LexicalQuery | SemanticQuery, search: SearchMessages
@@ -147,8 +155,8 @@ class SpaceSearch(ABC):
         return await self.store.spaces.enter(scope, space_id), plain
 
 
-def qualify_page(page: SearchPage, space_id: str, names: Mapping[str, str]) -> SearchPage:
-    """Return a page of a space with keys that name the space, and with the names of authors."""
+def qualify_page(page: SearchPage, space_id: str) -> SearchPage:
+    """Return a page of a space with keys that name the space."""
     qualify = partial(qualify_key, space_id)
 
     def qualify_hit(hit: Hit) -> Hit:
@@ -158,7 +166,6 @@ def qualify_page(page: SearchPage, space_id: str, names: Mapping[str, str]) -> S
             replaces=tuple(map(qualify, hit.replaces)),
             conflicts_with=tuple(map(qualify, hit.conflicts_with)),
             sources=tuple(map(qualify, hit.sources)),
-            author=names.get(hit.author or "", hit.author),
         )
 
     return replace(

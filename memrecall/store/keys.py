@@ -148,8 +148,11 @@ class Keys:
         """Return whether a key was ever created, valid or not."""
         return bool(await self._database.fetch(_SELECT_ANY))
 
-    async def of_user(self, user_id: str, *, valid: bool = True) -> "list[Key]":
-        """Return the keys that may act for a user, oldest first: the valid ones, or all."""
+    async def of_user(self, user_id: str, *, alone: bool = False) -> "list[Key]":
+        """Return the valid keys that may act for a user, oldest first.
+
+        With `alone`, those that have no other user, revoked and expired ones too.
+        """
         acts = exists().where(
             api_key_users.c.key_id == api_keys.c.key_id, api_key_users.c.user_id == user_id
         )
@@ -157,7 +160,8 @@ class Keys:
         rows = await self._database.fetch(statement.order_by(*_ORDER))
         keys = await _find_together(self._database, [row.key_id for row in rows])
         now = datetime.now(UTC)
-        return [key for key in keys if key and (not valid or key.is_valid(now))]
+        only = frozenset({user_id})
+        return [k for k in keys if k and (k.users == only if alone else k.is_valid(now))]
 
     async def names(self, key_ids: Iterable[str]) -> dict[str, str]:
         """Return the names of keys by their ids, without keys that have none."""

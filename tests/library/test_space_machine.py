@@ -236,6 +236,6 @@ def test_nothing_is_read_or_written_that_the_model_forbids(
     databases: Databases, is_long: bool
 ) -> None:
     examples, steps = (200, 80) if is_long else (12, 40)
-    counts = run_machine(lambda: SharedSpaces(databases.fresh()), examples=examples, steps=steps)
+    counts = run_machine(lambda: SharedSpaces(databases.fresh()), examples, steps)
     print(f"spaces: {counts.total()} operations, {dict(counts)}")
     assert min(counts["allowed"], counts["refused"]) > (1_000 if is_long else 50)

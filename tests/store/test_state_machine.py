@@ -264,7 +264,7 @@ def test_store_agrees_with_a_model(databases: Databases, engine: str, is_long: b
     steps = 40 if is_long else 20
     run_machine(
         lambda: Conversations(databases.fresh()),
-        examples=examples,
-        steps=steps,
+        examples,
+        steps,
         derandomize=not is_long,
     )

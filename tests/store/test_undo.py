@@ -168,6 +168,4 @@ def test_at_most_one_home_holds_after_any_changes(
 ) -> None:
     examples = (100 if is_long else 8) // (1 if engine == "sqlite" else 2)
     steps = 30 if is_long else 16
-    run_machine(
-        lambda: Homes(databases.fresh()), examples=examples, steps=steps, derandomize=not is_long
-    )
+    run_machine(lambda: Homes(databases.fresh()), examples, steps, derandomize=not is_long)

@@ -162,12 +162,6 @@ async def _search(state: RecallState, request: SearchRequest, limit: int) -> tup
     wide = replace(request, limit=min(request.limit + _REPETITIONS, _MAX_LIMIT))
     found = await _cached_page(state, wide)
     page = await mark_outdated(state.library.store, state.scope, found)
-    if state.scope.space is not None:
-        names = await state.library.store.spaces.names(state.scope.user_id)
-        named = (
-            replace(hit, author=names.get(hit.author or "", hit.author)) for hit in page.results
-        )
-        page = replace(page, results=tuple(named))
     kinds = await _find_repetitions(state.conversation, page.results)
     asked = [hit for hit in page.results if kinds.get(hit.key) is not None]
     told = _without(page.results, asked)
