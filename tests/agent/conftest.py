@@ -16,6 +16,7 @@ from memrecall.settings import Settings
 
 from ..conftest import Populate
 from ..databases import Databases
+from ..model.conftest import server as server
 from .recall_helpers import fill, fill_messages
 
 

@@ -1,7 +1,6 @@
 """Recalls through an HTTP server on loopback: our client, AutoGen's client, and JSON calls."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from ..model.openai_server import (
     Reply,
     autogen_client,
     memrecall_client,
-    serve,
     tool_call,
 )
 from .recall_helpers import LIN, NOW, REQUEST_ZH
@@ -26,13 +24,6 @@ from .recall_helpers import LIN, NOW, REQUEST_ZH
 pytestmark = pytest.mark.concurrent
 
 HANDOFF = {"reason": "找到", "search_summary": "端口 5433", "confidence": 0.9}
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with serve() as running:
-        yield running
 
 
 def tool_reply(name: str, arguments: dict[str, Any], number: int, **fields: Any) -> Reply:

@@ -1,6 +1,6 @@
 """Libraries with a few messages of a user and of a team."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -8,7 +8,7 @@ from memrecall.memory import Library
 from memrecall.settings import Settings
 
 from ..conftest import Populate
-from ..model.openai_server import ModelServer, serve
+from ..model.conftest import server as server
 from .chat_helpers import fill
 
 
@@ -25,10 +25,3 @@ async def semantic_library(location: str) -> AsyncIterator[Library]:
         await fill(library)
         await library.vectors.settle()
         yield library
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with serve() as model_server:
-        yield model_server
