@@ -148,7 +148,7 @@ class Recaller:
         client = self.model_client
         if stop is None and client is not None and isinstance(client, model.BaseClient):
             await client.load()  # before the recall's time begins
-        run = RecallRun(self, state, Recorder(_join(self._observer, observer)))
+        run = RecallRun(self, state, Recorder((self._observer, observer)))
         outcome = RunOutcome(stop) if stop else await _run_until_cancelled(run, cancellation_token)
         keep_days = self.options.keep_traces_days
         return await build_result(run.context, outcome, run.windows, keep_days)
@@ -186,17 +186,6 @@ def _parse_request(messages: object) -> tuple[ConversationMessage, ...]:
     """
     parsed = parse_messages(make_storable(messages))
     return tuple(replace(each, text=make_storable(each.text)) for each in parsed)
-
-
-def _join(first: Observer | None, second: Observer | None) -> Observer | None:
-    if first is None or second is None:
-        return first or second
-
-    def observe(event: TraceEvent) -> None:
-        first(event)
-        second(event)
-
-    return observe
 
 
 async def _run_until_cancelled(

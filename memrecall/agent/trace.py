@@ -76,9 +76,9 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True)
 class Recorder:
-    """Records a trace while the recall runs, and passes each event to an observer."""
+    """Records a trace while the recall runs, and passes each event to the observers."""
 
-    observer: Observer | None = None
+    observers: tuple[Observer | None, ...] = ()
     trace_id: str = field(default_factory=lambda: f"tr_{secrets.token_hex(8)}")
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     iteration: int = 1
@@ -91,8 +91,8 @@ class Recorder:
         event.at = time.monotonic() - self._start
         event.iteration, event.turn = self.iteration, self.turn
         self._events.append(event)
-        if self.observer is not None:
-            self.observer(event)
+        for observe in filter(None, self.observers):
+            observe(event)
 
     def finish(self) -> Trace:
         """Return the trace of the events so far."""

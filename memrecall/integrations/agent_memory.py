@@ -249,12 +249,8 @@ class AgentMemory:
 
     async def read_version(self) -> object:
         """Return a value that every write for the user changes; None if it cannot be read."""
-        if self._problem is not None:
-            return None
-        try:
-            return await self.wait(self._read_version())
-        except MemrecallError:  # the recall that follows reports it
-            return None
+        # The recall that follows reports a failure.
+        return await self.attempt(self._read_version, lambda _: None)
 
     async def remember(
         self, messages: object, session_id: str | None = None, *, background: bool = False

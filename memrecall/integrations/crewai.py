@@ -92,13 +92,11 @@ class CrewMemory(crewai.Memory):
 
     def remember_many(self, contents: list[str], *_: Any, **__: Any) -> list[MemoryRecord]:
         """Store several texts."""
-        records = [self.remember(content) for content in contents]
-        return [record for record in records if record is not None]
+        return [record for content in contents if (record := self.remember(content))]
 
     async def aremember_many(self, contents: list[str], *_: Any, **__: Any) -> list[MemoryRecord]:
         """Like `remember_many`, from async code."""
-        records = [await self.aremember(content) for content in contents]
-        return [record for record in records if record is not None]
+        return [record for content in contents if (record := await self.aremember(content))]
 
 
 class CrewTool(BaseTool):

@@ -5,7 +5,7 @@ builder.add_node("remember", remember_node(memory))
 agent = create_agent(model, tools=memory_tools(memory))
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from pydantic import PrivateAttr
@@ -178,11 +178,10 @@ def _structured_tool(tool: BoundTool) -> StructuredTool:
     def call_sync(config: RunnableConfig, **arguments: Any) -> str:
         return tool.call_sync(arguments, config)
 
-    function: Callable[..., str] = call_sync
     return StructuredTool(
         name=tool.name,
         description=tool.description,
         args_schema=tool.parameters,
-        func=function,
+        func=call_sync,
         coroutine=call,
     )

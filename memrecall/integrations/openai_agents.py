@@ -167,10 +167,8 @@ def _function_tool(tool: BoundTool) -> FunctionTool:
 
 
 def _last_user_index(items: list[Any]) -> int | None:
-    for index in range(len(items) - 1, -1, -1):
-        if isinstance(items[index], Mapping) and items[index].get("role") == "user":
-            return index
-    return None
+    by_user = (isinstance(item, Mapping) and item.get("role") == "user" for item in items)
+    return max((index for index, is_user in enumerate(by_user) if is_user), default=None)
 
 
 def _to_message(item: Any) -> ConversationMessage:

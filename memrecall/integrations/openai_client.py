@@ -52,8 +52,7 @@ def wrap_openai(
             hint="Pass an OpenAI, an AsyncOpenAI, or a client with the same methods",
         )
     if getattr(client, _MARK, None) is True:
-        hint = "Wrap the client that it was made of; one call belongs to one memory"
-        raise InvalidArgument("the client is wrapped already", hint=hint)
+        raise InvalidArgument("the client is wrapped already", hint="Wrap the one it was made of")
     is_async = hasattr(client, "__aenter__")
     if not is_async:
         owner.check_sync()

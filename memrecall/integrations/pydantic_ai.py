@@ -80,13 +80,14 @@ class RecallCapability(AbstractCapability[Any]):
 def _prompt_index(message: ModelMessage) -> int | None:
     """Return the index of the last part that the user wrote."""
     parts = message.parts if isinstance(message, ModelRequest) else []
-    prompts = [index for index, part in enumerate(parts) if isinstance(part, UserPromptPart)]
-    return prompts[-1] if prompts else None
+    return max(
+        (i for i, part in enumerate(parts) if isinstance(part, UserPromptPart)), default=None
+    )
 
 
 def _last_prompt_index(messages: list[ModelMessage]) -> int | None:
-    indices = [i for i, message in enumerate(messages) if _prompt_index(message) is not None]
-    return indices[-1] if indices else None
+    indices = (i for i, message in enumerate(messages) if _prompt_index(message) is not None)
+    return max(indices, default=None)
 
 
 def _add_block(message: ModelMessage, block: str) -> ModelMessage:

@@ -18,7 +18,6 @@ _DATA = ("data", "base64", "image")
 _URLS = ("url", "uri", "file_uri", "fileUri")
 _REFERENCES = ("file_id", "asset_pointer", "path")  # to what an API or a disk has
 _TYPES = ("media_type", "mediaType", "mime_type", "mimeType", "image_mimetype")
-_URL_STARTS = ("data:", "http:", "https:")  # of what the AI SDK passes as data
 _WHOLE = "Pass the whole picture as an image/… data URL, or its http or https URL"
 _SIGNATURES = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -53,7 +52,7 @@ def get_field(item: object, *names: str) -> Any:
 
 def caption_of(part: object) -> str | None:
     """Return the caption or alternative text of a part."""
-    captions = (get_field(holder, *_CAPTIONS) for holder in _holders_of(part))
+    captions = (get_field(each, *_CAPTIONS) for each in (part, get_field(part, "image_url")))
     return next((caption for caption in captions if isinstance(caption, str)), None)
 
 
@@ -61,10 +60,6 @@ def media_of(part: object) -> str:
     """Return the kind of a part with a media type: "image", "audio", "video" or "file"."""
     media = str(get_field(part, *_TYPES)).split("/", 1)[0]
     return media if media in ("image", "audio", "video") else "file"
-
-
-def _holders_of(part: object) -> tuple[object, ...]:
-    return part, *(get_field(part, name) for name in _HOLDERS)
 
 
 def describe_picture(part: object) -> dict[str, Any]:
@@ -75,13 +70,13 @@ def describe_picture(part: object) -> dict[str, Any]:
     details: dict[str, Any] = {"type": "image"}
     if caption := caption_of(part):
         details["alt"] = caption
-    for holder in _holders_of(part):
+    for holder in (part, *(get_field(part, name) for name in _HOLDERS)):
         fields = {"url": holder} if isinstance(holder, str) else holder
         if isinstance(media_type := get_field(fields, *_TYPES), str):
             details["type"] = media_type
         url, data = get_field(fields, *_URLS), get_field(fields, *_DATA)
-        if isinstance(data, str) and data[:6].lower().startswith(_URL_STARTS):
-            url, data = data, None
+        if isinstance(data, str) and data[:6].lower().startswith(("data:", "http:", "https:")):
+            url, data = data, None  # of the AI SDK
         if callable(to_base64 := getattr(fields, "to_base64", None)):
             data = to_base64()  # of AutoGen, whose field is an open picture
         if (content := _read_data(url, data)) is not None:

@@ -2,8 +2,8 @@
 
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,40 +98,31 @@ class RecordingClient(BaseClient):
         await self._inner.close()
 
     async def _answer(self, request: Request) -> CreateResult:
-        line = self._start(request, stream=False)
-        try:
-            result = await create_accepted(self._inner, request.messages, **request.arguments())
-            line.response, line.failure = result, None
-        except ModelFailed as failure:
-            _record_failure(line, failure)
-            raise
-        finally:
-            append_call(self._path, line)
-        return result
+        with self._recorded(request, stream=False) as line:
+            line.response = await create_accepted(
+                self._inner, request.messages, **request.arguments()
+            )
+        return line.response
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
-        line = self._start(request, stream=True)
         parts = self._inner.create_stream(request.messages, **request.arguments())
-        try:
+        with self._recorded(request, stream=True) as line:
             async with aclosing(parts):
                 async for part in parts:
                     if isinstance(part, str):
                         line.chunks.append(part)
                     else:
-                        line.response, line.failure = part, None
+                        line.response = part
                     yield part
-        except ModelFailed as failure:
-            _record_failure(line, failure)
-            raise
-        finally:
-            append_call(self._path, line)
 
-    def _start(self, request: Request, *, stream: bool) -> RecordedCall:
+    @contextmanager
+    def _recorded(self, request: Request, *, stream: bool) -> Iterator[RecordedCall]:
+        """Yield the record of a call, and write it with its answer or failure when it ends."""
         texts = canonical_messages(request.messages)
         shared = _first_difference(self._texts, texts)
         self._texts = texts
         self._calls += 1
-        return RecordedCall(
+        line = RecordedCall(
             call=self._calls,
             header=self._header if self._calls == 1 else None,
             digests=read_digests(request, texts),
@@ -142,6 +133,15 @@ class RecordingClient(BaseClient):
             stream=stream,
             failure=_CANCELLED,
         )
+        try:
+            yield line
+        except ModelFailed as error:
+            line.failure = RecordedFailure(kind=error.kind, message=error.message, hint=error.hint)
+            raise
+        finally:
+            if line.response is not None:
+                line.failure = None
+            append_call(self._path, line)
 
 
 class ReplayClient(BaseClient):
@@ -224,22 +224,16 @@ class ReplayClient(BaseClient):
     def _nearest(
         self, texts: list[str], digests: Mapping[str, str]
     ) -> tuple[RecordedCall, list[str]]:
-        """Return the call that shares most parts, then most messages, and its messages.
-
-        Of the used calls only if no other is left.
-        """
-        best: tuple[tuple[int, ...], RecordedCall, list[str]] | None = None
+        """Return the call that is unused, shares most parts, then most messages; and these."""
+        ranked: list[tuple[tuple[int, ...], RecordedCall, list[str]]] = []
         messages: list[str] = []
         for line in self._lines:
             messages[line.kept :] = map(to_canonical_json, line.messages)
             recorded = _recorded_digests(line)
             same = sum(recorded.get(part) == now for part, now in digests.items())
-            rank = (same, _first_difference(messages, texts), -abs(len(messages) - len(texts)))
-            is_candidate = line.call in self._unused or not self._unused
-            if is_candidate and (best is None or rank > best[0]):
-                best = rank, line, list(messages)
-        assert best is not None  # noqa: S101 -- there are lines
-        return best[1:]
+            shared = _first_difference(messages, texts), -abs(len(messages) - len(texts))
+            ranked.append(((line.call in self._unused, same, *shared), line, list(messages)))
+        return max(ranked, key=lambda each: each[0])[1:]
 
 
 def _recorded_digests(line: RecordedCall) -> dict[str, str]:
@@ -257,10 +251,6 @@ def _describe_difference(line: RecordedCall, part: str, request: Request, now: s
     if part == "options":
         return f"it was {line.options}, now {public_options(request.options)}"
     return f"it was {line.digests.get(part, line.stream)}, now {now}"
-
-
-def _record_failure(line: RecordedCall, failure: ModelFailed) -> None:
-    line.failure = RecordedFailure(kind=failure.kind, message=failure.message, hint=failure.hint)
 
 
 def _replay(line: RecordedCall) -> CreateResult:

@@ -16,7 +16,11 @@ from memrecall.settings import Settings
 
 from ..conftest import Populate
 from ..databases import Databases
+<<<<<<< HEAD
 from ..model.conftest import server
+=======
+from ..model.conftest import server as server
+>>>>>>> refs/x/f39
 from .recall_helpers import fill, fill_messages
 
 

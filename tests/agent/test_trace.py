@@ -70,7 +70,7 @@ def test_unknown_kind_is_refused() -> None:
 
 def test_recorder_stamps_events_and_informs_the_observer() -> None:
     observed: list[TraceEvent] = []
-    recorder = Recorder(observed.append)
+    recorder = Recorder((None, observed.append))
     recorder.iteration, recorder.turn = 2, 5
     recorder.add(CallEvent(id="1", tool="handoff"))
     (event,) = recorder.finish().events

@@ -8,10 +8,8 @@ from memrecall.memory import Library
 from memrecall.settings import Settings
 
 from ..conftest import Populate
-from ..model.conftest import server
+from ..model.conftest import server as server
 from .chat_helpers import fill
-
-__all__ = ["server"]  # a fixture
 
 
 @pytest.fixture

@@ -272,13 +272,13 @@ class TestNeed:
         assert "heron" in await self.send(lin, prompt, "later")
 
     async def test_plain_recall_decides_like_hook(self, lin: httpx.AsyncClient) -> None:
-        async def check(prompt: str | dict[str, Any]) -> None:
+        async def check(prompt: Any) -> None:
             target = "query" if isinstance(prompt, str) else "messages"
             body = {target: prompt, "session_id": "coding", "block": {"if_needed": True}}
             answer = await lin.post("/v1/users/lin/recall", json=body, headers=PLAIN)
             assert bool(answer.text) == (prompt in tuple(QUESTIONS))
 
-        picture = {"content": [{"type": "image", "data": ""}]}
+        picture: Any = {"content": [{"type": "image", "data": ""}]}
         await check_each_async((*NOTHING_ASKED, picture, *QUESTIONS), check)
 
 

@@ -31,6 +31,13 @@ _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _TIMEOUT = 60.0
 
 
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class TestServer(uvicorn.Server):
     """A server without signal handlers that starts and stops at once."""
 

@@ -18,17 +18,17 @@ from memrecall.server.metrics import Metrics
 from memrecall.settings import Settings
 from tests.cases import check_each
 
-from .http_service import OPERATOR, HttpService, check_error, serve_in_process, serve_on_socket
+from .http_service import (
+    OPERATOR,
+    Clock,
+    HttpService,
+    check_error,
+    serve_in_process,
+    serve_on_socket,
+)
 
 PATH = "/v1/users/ann/messages"
 RATE = 0.001  # so low that no token is added during a test: each caller has one
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @asynccontextmanager

@@ -16,14 +16,7 @@ from memrecall.store.database.write_state import WriteState
 
 from ..databases import PostgresqlServer
 from ..store.contention import lock_of_another_writer, wait_for_blocked
-from .http_service import HttpService, check_error, make_message, write_messages
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from .http_service import Clock, HttpService, check_error, make_message, write_messages
 
 
 class Dependency:

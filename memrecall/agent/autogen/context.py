@@ -90,9 +90,7 @@ class MemoryContext(ChatCompletionContext):
             return messages
         blocks = self._blocks  # `clear` replaces the dict: a late recall is not for what follows
         async with self._lock:  # a second caller waits for the recall of the first
-            if index in blocks:
-                block = blocks[index]
-            else:
+            if (block := blocks.get(index)) is None:
                 self.last_result = None
                 block, self.last_result = await self._block_recaller.recall_block(
                     messages[: index + 1], self.cancellation_token

@@ -10,7 +10,6 @@ from memrecall.agent.tools import HANDOFF
 from memrecall.agent.trace_events import CallEvent, EventKind, HandoffEvent, TraceEvent
 from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
 from memrecall.text.terminal import (
-    MAX_WIDTH,
     cut_line,
     draw_bar,
     flatten,
@@ -45,7 +44,7 @@ def heading(title: str, width: int) -> Text:
 
 def render_recall(result: "RecallResult") -> str:
     """Return the steps and the result of a recall as plain text."""
-    view = RecallView(MAX_WIDTH)
+    view = RecallView(80)  # like the command line without a terminal
     lines = [line for event in result.trace.events for line in view.render_event(event)]
     return "\n".join(line.plain.rstrip() for line in [*lines, *view.render_result(result)])
 
