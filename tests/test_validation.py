@@ -17,6 +17,7 @@ class Sample(BaseModel):
     name: Annotated[CleanText, Field(min_length=1, max_length=5, pattern=r"\S")]
     tags: Annotated[list[str], Field(min_length=1)] = ["x"]
     ts: Moment | None = None
+    size: Annotated[int, Field(ge=1, le=200)] = 1
 
     @model_validator(mode="after")
     def _check(self) -> "Sample":
@@ -41,6 +42,9 @@ CASES = [
         "tags []: must have at least 1 item, and has 0",
         "must have at least 1 item, and has 0",
     ),
+    ({"name": "a", "size": 0}, "size 0: must be at least 1", "must be at least 1"),
+    ({"name": "a", "size": 201}, "size 201: must be at most 200", "must be at most 200"),
+    ({"name": "a", "size": "x"}, "size 'x': must be a whole number", "must be a whole number"),
     ({"name": "bad"}, "choose another name", "choose another name"),
 ]
 
