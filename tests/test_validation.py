@@ -10,6 +10,8 @@ from memrecall.errors import describe_validation_error, explain_validation_probl
 from memrecall.server.errors import problem_from_validation
 from memrecall.types import CleanText, Moment
 
+from .cases import read_rows
+
 
 class Sample(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -26,30 +28,7 @@ class Sample(BaseModel):
         return self
 
 
-CASES = [
-    ({}, "name is missing", "is missing"),
-    ({"name": "a", "nme": 1}, "nme is not a known field", "is not a known field; see /docs"),
-    ({"name": ""}, "name '': must have at least 1 character", "must have at least 1 character"),
-    (
-        {"name": "abcdef"},
-        "name 'abcdef': must have at most 5 characters",
-        "must have at most 5 characters",
-    ),
-    ({"name": " "}, "name ' ': is blank", "is blank"),
-    ({"name": 5}, "name 5: must be text", "must be text"),
-    (
-        {"name": "a", "tags": []},
-        "tags []: must have at least 1 item, and has 0",
-        "must have at least 1 item, and has 0",
-    ),
-    ({"name": "a", "size": 0}, "size 0: must be at least 1", "must be at least 1"),
-    ({"name": "a", "size": 201}, "size 201: must be at most 200", "must be at most 200"),
-    ({"name": "a", "size": "x"}, "size 'x': must be a whole number", "must be a whole number"),
-    ({"name": "bad"}, "choose another name", "choose another name"),
-]
-
-
-@pytest.mark.parametrize(("fields", "line", "message"), CASES, ids=[case[1] for case in CASES])
+@pytest.mark.parametrize(("fields", "line", "message"), read_rows("values", "problems"))
 def test_line_and_http_problem_share_their_wording(
     fields: dict[str, object], line: str, message: str
 ) -> None:
