@@ -262,6 +262,9 @@ _REASONS = {
     "model_type": "must be a JSON object",
     "dict_type": "must be a JSON object",
     "list_type": "must be a list",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "int_parsing": "must be a whole number",
     "string_type": "must be text",
 }
 _SINGULAR = re.compile(r"\b1 (item|character)s\b")

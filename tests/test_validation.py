@@ -10,6 +10,8 @@ from memrecall.errors import describe_validation_error, explain_validation_probl
 from memrecall.server.errors import problem_from_validation
 from memrecall.types import CleanText, Moment
 
+from .cases import read_rows
+
 
 class Sample(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -17,6 +19,7 @@ class Sample(BaseModel):
     name: Annotated[CleanText, Field(min_length=1, max_length=5, pattern=r"\S")]
     tags: Annotated[list[str], Field(min_length=1)] = ["x"]
     ts: Moment | None = None
+    size: Annotated[int, Field(ge=1, le=200)] = 1
 
     @model_validator(mode="after")
     def _check(self) -> "Sample":
@@ -25,27 +28,7 @@ class Sample(BaseModel):
         return self
 
 
-CASES = [
-    ({}, "name is missing", "is missing"),
-    ({"name": "a", "nme": 1}, "nme is not a known field", "is not a known field; see /docs"),
-    ({"name": ""}, "name '': must have at least 1 character", "must have at least 1 character"),
-    (
-        {"name": "abcdef"},
-        "name 'abcdef': must have at most 5 characters",
-        "must have at most 5 characters",
-    ),
-    ({"name": " "}, "name ' ': is blank", "is blank"),
-    ({"name": 5}, "name 5: must be text", "must be text"),
-    (
-        {"name": "a", "tags": []},
-        "tags []: must have at least 1 item, and has 0",
-        "must have at least 1 item, and has 0",
-    ),
-    ({"name": "bad"}, "choose another name", "choose another name"),
-]
-
-
-@pytest.mark.parametrize(("fields", "line", "message"), CASES, ids=[case[1] for case in CASES])
+@pytest.mark.parametrize(("fields", "line", "message"), read_rows("values", "problems"))
 def test_line_and_http_problem_share_their_wording(
     fields: dict[str, object], line: str, message: str
 ) -> None:

@@ -22,7 +22,7 @@ from memrecall.cli import (
     spaces,
 )
 from memrecall.cli.options import CommandGroup
-from memrecall.errors import MemrecallError
+from memrecall.errors import MemrecallError, explain_validation_problem
 from memrecall.text_length import single_line
 
 # Functions and groups of commands, by the panel of `--help` that lists them.
@@ -133,24 +133,24 @@ def _is_resumable() -> bool:
 
 def _describe(error: Any) -> str:
     """Return a usage error with the invalid value and the help to read."""
-    message = error.format_message().rstrip(".")
-    cause = error.__cause__  # pydantic's error, if a value has the wrong type
-    value = f" Value: {cause.errors()[0]['input']!r}." if hasattr(cause, "errors") else ""
+    message, value = error.format_message().rstrip("."), ""
+    if hasattr(error.__cause__, "errors"):  # pydantic's error: a value has the wrong type
+        problem = error.__cause__.errors()[0]
+        message = message.replace(problem["msg"], explain_validation_problem(problem))
+        value = f" Value: {problem['input']!r}."
     command = error.ctx.command_path if error.ctx else "memrecall"
     end = "" if message.endswith("?") else "."
     return f"{message}{end}{value} See `{command} --help`"
 
 
 def _fail(message: str, error_code: str, details: dict[str, Any] | None = None) -> int:
-    """Print an error as one line on stderr, as JSON with --json or in a log; return the code."""
+    """Print an error as one line on stderr, as JSON with --json; return the code."""
     line = single_line(message)
-    is_log = sys.argv[1:2] == ["serve"] and not sys.stderr.isatty()
-    if "--json" in sys.argv or is_log:
+    if "--json" in sys.argv:
         from memrecall.cli.output import to_json_line
 
         error = {"code": error_code, "message": line, "details": details or {}}
-        fields = {"level": "error", "event": "failed to start"} if is_log else {}
-        typer.echo(to_json_line({**fields, "error": error}), err=True)
+        typer.echo(to_json_line({"error": error}), err=True)
     else:
         typer.echo(f"error: {line} [{error_code}]", err=True)
     return EXIT_ERROR

@@ -216,7 +216,7 @@ def list_runs(json: options.Json = False) -> None:
     items = [_run_fields(path, state) for path, state in find_runs(folder)]
     fields = {"folder": str(folder), "items": items}
     empty = f"no runs in {output.escape(str(folder))}"
-    output.print_page(fields, map(_run_line, items), json=json, empty=empty)
+    options.SharedOptions(json=json).print_page(fields, map(_run_line, items), empty)
 
 
 def _run_line(item: dict[str, Any]) -> str:
@@ -255,7 +255,8 @@ def write_baseline(
     text = render_baseline(_read_run(run))
     output.write_file(out, text)
     fields = {"file": str(out), "bytes": len(text.encode())}
-    output.print_outcome(f"written to {output.escape(str(out))}", fields, json=json)
+    text = f"written to {output.escape(str(out))}"
+    options.SharedOptions(json=json).print_outcome(text, fields)
 
 
 @evaluation_commands.command("check")

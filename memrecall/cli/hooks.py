@@ -99,7 +99,7 @@ class _Activity:
         """Return what the events have added, and what they cost."""
         average = round(self.milliseconds / max(self.events - self.errors, 1))
         return (
-            f"recalled {self.recalled:,} memories, {self.tokens:,} tokens added,"
+            f"recalled {output.count_noun(self.recalled, 'memory')}, {self.tokens:,} tokens added,"
             f" {self.model_calls:,} model calls, {average:,} ms an event"
         )
 

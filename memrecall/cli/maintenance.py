@@ -99,12 +99,11 @@ def _print_preview(result: dict[str, Any]) -> None:
 def stats(shared: options.ReadingOptions, user: options.MaybeUser = None) -> None:
     """Count the stored rows of one user or of all users."""
     facts = dict(shared.of_user(user).with_library(lambda library: library.stats(user)))
-    if shared.json:
-        output.print_json(facts)
-        return
-    for name, value in facts.items():
-        text = f"{value:,}" if isinstance(value, int) else output.escape(str(value or "none"))
-        output.console().print(f"{name.replace('_', ' '):<18} {text}")
+    texts = {
+        name.replace("_", " "): f"{value:,}" if isinstance(value, int) else str(value or "none")
+        for name, value in facts.items()
+    }
+    shared.print_page(facts, (f"{name:<18} {output.escape(text)}" for name, text in texts.items()))
 
 
 def reindex(shared: options.SharedOptions) -> None:
@@ -272,18 +271,14 @@ def show_status(shared: options.SharedOptions) -> None:
     from memrecall.store.database import distribution
 
     status = shared.with_library(lambda library: distribution.read_status(library.store.database))
-    if shared.json:
-        output.print_json(status.as_dict())
-        return
-    terminal = output.console()
-    if not status.is_distributed:
-        terminal.print("not distributed")
+    lines = [] if status.is_distributed else ["not distributed"]
     if status.missing_tables:
         missing = ", ".join(status.missing_tables)
         hint = "run `memrecall db distribute` to continue"
-        terminal.print(f"[red]partly distributed[/red], without {missing}: {hint}")
+        lines.append(f"[red]partly distributed[/red], without {missing}: {hint}")
     for node in status.nodes:
         role = "coordinator" if node.is_coordinator else "worker"
         state = "ok" if node.is_active and node.is_reachable else "[red]unreachable[/red]"
         size = f"{node.shards:>5} shards {node.bytes:>16,} bytes"
-        terminal.print(f"{output.escape(node.name):<24} {role:<12} {size}  {state}")
+        lines.append(f"{output.escape(node.name):<24} {role:<12} {size}  {state}")
+    shared.print_page(status.as_dict(), lines)

@@ -235,22 +235,17 @@ def show(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
     item = shared.with_spaces(lambda memory: memory.get(memory_id))
     if item is None:
         raise NotFound(f"there is no memory {memory_id!r}", hint="Check the id and the user")
-    if shared.json:
-        output.print_json(item)
-        return
     shown = {**item, "conflicts_with": "; ".join(output.conflict_labels(item))}
-    for name, value in shown.items():
-        if value not in (None, "", [], {}):
-            output.console().print(f"{name:<18} {output.escape(str(value))}")
+    filled = {name: value for name, value in shown.items() if value not in (None, "", [], {})}
+    lines = (f"{name:<18} {output.escape(str(value))}" for name, value in filled.items())
+    shared.print_page(item, lines)
 
 
 @memory_commands.command("history")
 def history(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
     """Show a memory's change history, oldest first."""
     changes = shared.with_spaces(lambda memory: memory.history(memory_id))
-    if shared.json:
-        output.print_json({"results": changes})
-        return
+    lines = []
     for change in changes:
         old, new = change["old_memory"], change["new_memory"]
         text = f"{old} → {new}" if old and new and old != new else new or old
@@ -258,11 +253,12 @@ def history(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
         quotes = [single_line(message["text"], output.MAX_QUOTE) for message in change["said"]]
         said = "".join(f", from: {quote}" for quote in quotes)
         undone = " [dim]undone[/dim]" if change["undone"] else ""
-        output.console().print(
+        lines.append(
             f"[dim]{output.minute_of(change['created_at'])}[/dim] {change['event']:<6} "
             f"{output.escape(text)}{output.escape(reason)} "
             f"[dim]by {output.escape(change['actor_id'])}{output.escape(said)}[/dim]{undone}"
         )
+    shared.print_page({"results": changes}, lines)
 
 
 @memory_commands.command("update")

@@ -167,11 +167,18 @@ class SharedOptions:
 
     def print_outcome(self, text: str, fields: dict[str, Any]) -> None:
         """Print what a command did: as a line, or its fields as JSON."""
-        output.print_outcome(text, fields, json=self.json)
+        self.print_page(fields, [text])
 
     def print_page(self, fields: dict[str, Any], lines: Iterable[Any], empty: str = "none") -> None:
         """Print a listing and the option that continues it, or its fields as JSON."""
-        output.print_page(fields, lines, json=self.json, empty=empty)
+        if self.json:
+            output.print_json(fields)
+            return
+        for line in list(lines) or [empty]:
+            output.console().print(line)
+        for field, option in (("next_cursor", "--cursor"), ("next_after", "--after")):
+            if fields.get(field):
+                output.console().print(f"[dim]more: {option} {output.escape(fields[field])}[/dim]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

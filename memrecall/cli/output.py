@@ -1,7 +1,7 @@
 """Terminal and JSON output shared by all commands."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
@@ -47,28 +47,6 @@ def _encode(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return format_time(value) if isinstance(value, datetime) else str(value)
-
-
-def print_outcome(text: str, fields: dict[str, Any], *, json: bool) -> None:
-    """Print what a command did: as a line, or its fields as JSON."""
-    if json:
-        print_json(fields)
-    else:
-        console().print(text)
-
-
-def print_page(
-    fields: dict[str, Any], lines: Iterable[Any], *, json: bool, empty: str = "none"
-) -> None:
-    """Print a listing and the option that continues it, or its fields as JSON."""
-    if json:
-        print_json(fields)
-        return
-    for line in list(lines) or [empty]:
-        console().print(line)
-    for field, option in (("next_cursor", "--cursor"), ("next_after", "--after")):
-        if fields.get(field):
-            console().print(f"[dim]more: {option} {escape(fields[field])}[/dim]")
 
 
 def preview(text: str) -> str:

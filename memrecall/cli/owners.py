@@ -62,9 +62,9 @@ for _group, _kind in ((agent_commands, "agent"), (user_commands, "user")):
     _add_switch(_group, _kind, "enable", f"Allow writes and recalls of this {_kind} again.")
 
 
-def _describe_erased(erased: Any) -> str:
-    counts = ", ".join(f"{number} {name}" for name, number in erased.as_dict().items())
-    return f"erased: {counts}"
+def _print_erased(shared: options.SharedOptions, erased: dict[str, int], **ids: Any) -> None:
+    counts = ", ".join(f"{number} {name}" for name, number in erased.items())
+    shared.print_outcome(f"erased: {counts}", {**ids, **erased})
 
 
 @agent_commands.command("list")
@@ -127,8 +127,7 @@ def erase_user(
     erased = shared.of_user(user).with_library(
         lambda library: library.erase_user(user, with_contributions=with_contributions)
     )
-    fields = {"user_id": user, **erased.as_dict()}
-    shared.print_outcome(_describe_erased(erased), fields)
+    _print_erased(shared, erased.as_dict(), user_id=user)
 
 
 @session_commands.command("list")
@@ -157,8 +156,7 @@ def erase_session(
     """Erase a session with its messages."""
     _confirm(f"session {session} of user {shared.user}", yes)
     erased = shared.with_library(lambda library: library.erase_session(shared.user, session))
-    fields = {"user_id": shared.user, "session_id": session, **erased.as_dict()}
-    shared.print_outcome(_describe_erased(erased), fields)
+    _print_erased(shared, erased.as_dict(), user_id=shared.user, session_id=session)
 
 
 @project_commands.command("list")
@@ -184,9 +182,7 @@ def erase_project(
     name = options.read_project(project)
     _confirm(f"project {name} of user {shared.user}", yes)
     erased = shared.with_memory(lambda memory: memory.erase_project(name))
-    counts = ", ".join(f"{number} {noun}" for noun, number in erased.items())
-    fields = {"user_id": shared.user, "project": name, **erased}
-    shared.print_outcome(f"erased: {counts}", fields)
+    _print_erased(shared, erased, user_id=shared.user, project=name)
 
 
 @key_commands.command("create")

@@ -89,10 +89,8 @@ def recall_command(
                 library, conversation, scope, moment, cassette, limits, observer
             )
         )
-    if shared.json:
-        output.print_json(result.model_dump(mode="json"))
-    else:
-        _print_lines(_recall_view(brief=brief).render_result(result))
+    lines = _recall_view(brief=brief).render_result(result)
+    shared.print_page(result.model_dump(mode="json"), lines)
     if not result.handoff.success:
         raise typer.Exit(EXIT_NOT_SEARCHED)
 

@@ -28,6 +28,7 @@ from memrecall.dashboard.widgets import (
     show_empty,
     show_fact,
 )
+from memrecall.model.prompts import OFFLINE_FAMILY
 from memrecall.scope import space_of
 from memrecall.text_length import single_line, truncate_text
 
@@ -144,6 +145,11 @@ def stop_class(reason: str) -> str:
     return "" if reason == StopReason.HANDOFF else "mr-warn"
 
 
+def model_text(page: Page, model: str) -> str:
+    """Return the name of a model, or that a recall was made without one."""
+    return page.text("no_model") if model == OFFLINE_FAMILY else model
+
+
 def recall_facts(page: Page, result: RecallResult) -> dict[str, str]:
     """Return the outcome and the cost of a recall, by the names of their texts."""
     usage = result.usage
@@ -156,7 +162,7 @@ def recall_facts(page: Page, result: RecallResult) -> dict[str, str]:
         **({"steps": str(usage["steps"])} if usage.get("steps") else {}),
         "tool_calls": str(usage["tool_calls"]),
         "took": format_duration(float(usage["seconds"])),
-        "model": result.model,
+        "model": model_text(page, result.model),
     }
 
 

@@ -322,43 +322,18 @@ def chart(options: Mapping[str, Any], description: str) -> ui.echart:
     return element
 
 
-def axis(name: str = "", **options: Any) -> dict[str, Any]:
-    """Return the options of an axis, by default of values."""
-    return {
-        "type": "value",
-        "name": name,
-        "nameTextStyle": TEXT_COLOR,
-        "axisLabel": TEXT_COLOR,
-        "axisLine": {"lineStyle": {"color": _LINE}},
-        "splitLine": {"lineStyle": {"color": _LINE}},
-        **options,
-    }
-
-
-TIME_AXIS = axis(type="time", splitLine={"show": False})
-
-
-def xy_chart(
-    description: str,
-    x_axis: Mapping[str, Any],
-    y_axis: Mapping[str, Any],
-    series: Sequence[Mapping[str, Any]],
-) -> ui.echart:
-    """Draw lines, bars or points over two axes."""
-    has_legend = sum(bool(each.get("name")) for each in series) > 1
+def time_chart(description: str, series: Sequence[Mapping[str, Any]]) -> ui.echart:
+    """Draw lines of values from 0 to 1 over time."""
+    axis = {"axisLabel": TEXT_COLOR, "axisLine": {"lineStyle": {"color": _LINE}}}
+    has_legend = len(series) > 1
+    grid = {"left": 8, "right": 16, "top": 36 if has_legend else 12, "bottom": 8}
     return chart(
         {
-            "grid": {
-                "left": 8,
-                "right": 16,
-                "top": 36 if has_legend or y_axis.get("name") else 12,
-                "bottom": 32 if x_axis.get("name") else 8,
-                "containLabel": True,
-            },
+            "grid": {**grid, "containLabel": True},
             "legend": {"show": has_legend, "textStyle": TEXT_COLOR, "top": 0, "type": "scroll"},
-            "xAxis": dict(x_axis),
-            "yAxis": dict(y_axis),
-            "series": [dict(each) for each in series],
+            "xAxis": {**axis, "type": "time", "splitLine": {"show": False}},
+            "yAxis": {**axis, "min": 0, "max": 1, "splitLine": {"lineStyle": {"color": _LINE}}},
+            "series": list(series),
             "tooltip": {"renderMode": "richText", "trigger": "axis", "confine": True},
         },
         description,

@@ -68,5 +68,13 @@ def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
     )
 
 
+def has_fields(file: SourceFile) -> bool:
+    """Return True if a file names a field: any other text would be an error for each line."""
+    text = file.sample.strip()
+    return not text or any(f'"{name}"' in text for name in _REQUIRED)
+
+
 # Any file that no other format recognises is read as JSON lines if it is named as such, or alone.
-FORMAT = FileFormat("jsonl", lambda file: file.suffix in (".jsonl", ".ndjson"), _read)
+FORMAT = FileFormat(
+    "jsonl", lambda file: file.suffix in (".jsonl", ".ndjson") and has_fields(file), _read
+)

@@ -64,7 +64,8 @@ def match_files(source: Source, name: str | None = None) -> list[tuple[SourceFil
     if source.is_single:
         (file,) = source.files
         found = forced or _match(file, formats)
-        if found is None and not file.sample.lstrip("\ufeff \t\r\n").startswith("{"):
+        is_json = file.sample.lstrip("\ufeff \t\r\n").startswith("{")
+        if found is None and not (is_json and jsonl.has_fields(file)):
             raise InvalidArgument(
                 f"{file.name}: format not recognised", hint=f"{_known()}; name it with --format"
             )

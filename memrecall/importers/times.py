@@ -15,7 +15,10 @@ _PERIOD = "|".join((*_MORNING[1:], *_AFTERNOON[1:]))
 DATE = r"(\d{1,4})(?:[./-] ?|年)(\d{1,2})(?:[./-] ?|月)(\d{1,4})(?:\.|日)?"
 TIME = rf"({_PERIOD})? ?(\d{{1,2}})[:.](\d{{2}})(?:[:.](\d{{2}}))?(?: ?([ap])\.? ?m\b\.?)?"
 _NUMERIC = re.compile(rf"{DATE}(?:,? {{0,2}}{TIME})?$", re.IGNORECASE)
-_NAMED = ("%b %d, %Y %I:%M:%S %p", "%b %d, %Y, %I:%M %p", "%d %b %Y %H:%M:%S", "%d %b %Y %H:%M")
+_NAMED = (
+    *("%b %d, %Y %I:%M:%S %p", "%b %d, %Y, %I:%M %p", "%d %b %Y %H:%M:%S", "%d %b %Y %H:%M"),
+    *("%B %d, %Y", "%b %d, %Y", "%d %B %Y", "%d %b %Y"),
+)
 _DAY_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[-._年]?(\d{1,2})[-._月]?(\d{2})(?!\d)")
 _SPACES = str.maketrans("\u00a0\u202f\u2009", "   ")
 

@@ -295,7 +295,7 @@ def test_import_that_stops_half_way_is_partial(shell: Shell, db: Path, tmp_path:
 
 
 def test_import_without_a_usable_line_exits_2(shell: Shell, db: Path, tmp_path: Path) -> None:
-    for lines in (["not json", "[1]"], [""]):
+    for lines in (['"ts"', "[1]"], [""]):
         file = write(tmp_path, *lines)
         outcome = shell("import", file, "--db", db)
         assert (outcome.code, "no usable line" in outcome.err) == (2, True)

@@ -56,6 +56,9 @@ async def take_screenshots(url: str, browser_path: str, ids: dict[str, str]) -> 
             page = await (await browser.new_context(**options)).new_page()
             await page.goto(url + path)
             await page.wait_for_selector("main")
+            if path == "/":  # with the answer to a question
+                await page.click("button.mr-chip >> nth=0")
+                await page.wait_for_selector(".mr-evidence")
             await page.wait_for_timeout(800)  # for charts and fonts
             file = PICTURES / f"dashboard-{name}.png"
             await page.screenshot(path=file)

@@ -120,7 +120,14 @@ async def test_nothing_empty_is_shown_before_the_first_recall(window: Window) ->
     assert "Stored recalls" not in text
     assert "Latest recalls" not in text
     assert await window.page.locator("[data-figure]").count() == 0
-    await window.page.fill("input[aria-label=Question]", "Where do I live?")
-    await window.page.keyboard.press("Enter")
+    field = window.page.locator("input[aria-label=Question]")
+    await field.press("Enter")
+    await window.page.locator("text=Write a question first").wait_for()
+    await field.fill("Enter of an input method")
+    await field.dispatch_event("keydown", {"key": "Enter", "isComposing": True})
+    await field.fill("Where do I live?")
+    await field.press("Enter")
     await window.page.locator("[data-figure=recalls]", has_text="1").wait_for()
-    assert "Stored recalls\n1" in await window.text()
+    text = await window.text()
+    assert "Stored recalls\n1" in text
+    assert re.search(r"\ntool calls: \d · .* · no model, by rules\n", text)

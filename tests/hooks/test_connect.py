@@ -16,9 +16,10 @@ from memrecall.integrations.hooks.bindings import Binding, read_binding
 from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.installation import Installation, find_clients, installed, locate
 from tests.cases import check_each
-from tests.cli.conftest import Shell, shell  # noqa: F401 -- a fixture
+from tests.cli.conftest import Shell, shell
 from tests.importers.test_transcripts import prompt, write_claude
 
+__all__ = ["shell"]
 JSON_CLIENTS = [name for name, each in CLIENTS.items() if each.user_file.endswith(".json")]
 CONNECT = ("connect", "--yes", "--no-import", "--user", "ann", "--client")
 OTHER = '{"hooks": [{"type": "command", "command": "echo done"}]}'
@@ -171,7 +172,7 @@ class TestSettingsFile:
         target.remove()
         assert not target.settings_path.exists()
 
-    def test_unreadable_settings_are_refused_and_kept(self, shell: Shell) -> None:  # noqa: F811
+    def test_unreadable_settings_are_refused_and_kept(self, shell: Shell) -> None:
         cases = {
             "cut off": '{"hooks": {',
             "no JSON": "model = 1",
@@ -217,12 +218,7 @@ def read(target: Installation) -> Binding:
 
 
 class TestCommands:
-    def test_connect_binds_user_and_project(
-        self,
-        shell: Shell,  # noqa: F811
-        tmp_path: Path,
-        home: Path,
-    ) -> None:
+    def test_connect_binds_user_and_project(self, shell: Shell, tmp_path: Path, home: Path) -> None:
         project = tmp_path / "work" / "项目 a"
         project.mkdir(parents=True)
         options = ("--project", project, "--deadline", "1.5", "--no-capture", "--all-projects")
@@ -247,7 +243,7 @@ class TestCommands:
         assert command[-1] == str(target.binding_path)
         assert not locate("claude-code", None).describe()["installed"]
 
-    def test_client_waits_longer_than_deadline(self, shell: Shell) -> None:  # noqa: F811
+    def test_client_waits_longer_than_deadline(self, shell: Shell) -> None:
         units = {"claude-code": 1, "codex": 1, "gemini": 1_000}
 
         def check(name: str) -> None:
@@ -263,10 +259,7 @@ class TestCommands:
         check_each(units, check)
 
     def test_clients_are_found_shown_and_connected_after_one_confirmation(
-        self,
-        shell: Shell,  # noqa: F811
-        home: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, shell: Shell, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert "no coding assistant was found" in shell("connect").err
         for folder in (".claude", ".gemini", ".config/opencode"):
@@ -290,11 +283,7 @@ class TestCommands:
         assert "no client is connected" in shell("disconnect").out
 
     def test_one_question_connects_and_imports_past_sessions(
-        self,
-        shell: Shell,  # noqa: F811
-        home: Path,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, shell: Shell, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = datetime.now(UTC).isoformat()
         write_claude(home, "s1", prompt("m1", None, "The key is blue.", timestamp=now))
@@ -310,7 +299,7 @@ class TestCommands:
         assert "0 messages of 1 user imported, 1 already stored" in outcome.out
         assert not (home / ".claude.json").exists()
 
-    def test_dry_run_shows_diff_and_writes_nothing(self, shell: Shell, home: Path) -> None:  # noqa: F811
+    def test_dry_run_shows_diff_and_writes_nothing(self, shell: Shell, home: Path) -> None:
         target = locate("cursor", None)
         outcome = shell(*CONNECT, "cursor", "--dry-run", "--create-key")
         assert outcome.code == 0, outcome
@@ -326,7 +315,7 @@ class TestCommands:
         assert target.settings_path.exists()
         assert "stays as it is" in shell(*CONNECT, "cursor", "--dry-run").out
 
-    def test_status_sums_receipts_of_every_client(self, shell: Shell) -> None:  # noqa: F811
+    def test_status_sums_receipts_of_every_client(self, shell: Shell) -> None:
         for name in ("codex", "gemini"):
             assert shell(*CONNECT, name).code == 0
         path = str(locate("gemini", None).binding_path)
@@ -350,9 +339,7 @@ class TestCommands:
         assert any(line.startswith("cursor") and "not connected" in line for line in lines)
 
     def test_created_key_opens_one_user_and_survives_reinstallation(
-        self,
-        shell: Shell,  # noqa: F811
-        tmp_path: Path,
+        self, shell: Shell, tmp_path: Path
     ) -> None:
         db = tmp_path / "chat.db"
         install = (*CONNECT, "codex", "--agent", "work", "--db", db)
@@ -370,8 +357,7 @@ class TestCommands:
         assert key not in status.out + shell("connect", "--status", "--json").out
 
     def test_disconnecting_leaves_no_folder_of_a_client_that_was_not_there(
-        self,
-        shell: Shell,  # noqa: F811
+        self, shell: Shell
     ) -> None:
         assert shell("connect", "--all", "--yes", "--no-import", "--user", "ann").code == 0
         assert len(find_clients()) == len(CLIENTS)
@@ -379,10 +365,7 @@ class TestCommands:
         assert find_clients() == []
 
     def test_failed_write_leaves_the_file_and_nothing_else(
-        self,
-        shell: Shell,  # noqa: F811
-        home: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, shell: Shell, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = locate("gemini", None).settings_path
         path.parent.mkdir()
@@ -396,7 +379,7 @@ class TestCommands:
         assert (outcome.code, "immutable" in outcome.err) == (2, True)
         assert [file.name for file in home.rglob("*") if file.is_file()] == ["settings.json"]
 
-    def test_wrong_values_are_refused(self, shell: Shell, tmp_path: Path) -> None:  # noqa: F811
+    def test_wrong_values_are_refused(self, shell: Shell, tmp_path: Path) -> None:
         cases: dict[str, tuple[object, ...]] = {
             "unknown client": ("emacs",),
             "empty user": ("codex", "--user", ""),

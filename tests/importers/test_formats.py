@@ -12,6 +12,7 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.importers.registry import FORMATS
 from memrecall.types import format_time
+from tests.cases import read_rows
 from tests.importers.reading import FIXTURES, read
 
 
@@ -168,22 +169,7 @@ def test_whatsapp_in_chinese() -> None:
     assert result.messages[0].metadata == {"conversation": "家人"}
 
 
-WRITTEN = [
-    ("12/31/23, 9:41 PM - A: x", "2023-12-31T21:41:00Z"),
-    ("31/12/2023, 21:41 - A: x", "2023-12-31T21:41:00Z"),
-    ("31.12.23, 21:41 - A: x", "2023-12-31T21:41:00Z"),
-    ("[31/12/2023, 9:41:05 p. m.] A: x", "2023-12-31T21:41:05Z"),
-    ("[2023-12-31, 9:41:05 p.m.] A: x", "2023-12-31T21:41:05Z"),
-    ("[31-12-2023 21:41:05] A: x", "2023-12-31T21:41:05Z"),
-    ("31/12/2023 à 21:41 - A: x", "2023-12-31T21:41:00Z"),
-    ("2023. 12. 31. 오후 9:41 - A: x", "2023-12-31T21:41:00Z"),
-    ("2023/12/31 21:41 - A: x", "2023-12-31T21:41:00Z"),
-    ("[2023/12/31 上午12:41:05] A: x", "2023-12-31T00:41:05Z"),
-    ("2023年12月31日 中午12:41 - A: x", "2023-12-31T12:41:00Z"),
-]
-
-
-@pytest.mark.parametrize(("line", "time"), WRITTEN)
+@pytest.mark.parametrize(("line", "time"), read_rows("imports", "dates"))
 def test_whatsapp_reads_dates_of_many_places(tmp_path: Path, line: str, time: str) -> None:
     file = tmp_path / "chat.txt"
     file.write_text(f"{line}\n", "utf-8")

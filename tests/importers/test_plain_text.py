@@ -52,6 +52,20 @@ def test_names_of_one_character_leave_the_date(tmp_path: Path) -> None:
         assert times(result) == ["2026-03-18T12:03:00Z", "2026-03-18T12:05:00Z"]
 
 
+def test_copies_have_plain_colons_titles_and_days_without_a_year(tmp_path: Path) -> None:
+    said = [("other", "Ann", "hello\nthere"), ("user", "老王", "好"), ("other", "Ann", "see you")]
+    lines = "Ann: hello\nthere\n老王: 好\nAnn: see you\n"
+    for text in (lines, f"Hiking group\n\n{lines}", lines.replace(": ", ":\n")):
+        assert read(written(tmp_path, text), me="老王").said == said
+    assert read(written(tmp_path, f"Hiking\n{lines}")).survey.skipped == {"notices": 1}
+    days = ("3月18日", "昨天", "星期二", "3月19日")
+    text = "".join(f"老王 {day} 12:03\n好\n" for day in days)
+    result = read(written(tmp_path, text, "2026-03-18.txt"), me="老王")
+    assert times(result) == [
+        f"202{n}T12:03:00Z" for n in ("6-03-18", "6-03-17", "6-03-17", "5-03-19")
+    ]
+
+
 def test_names_with_a_full_width_colon_need_no_times() -> None:
     result = read(CHAT / "群聊.txt", me="老王")
     assert result.said == [
@@ -69,13 +83,21 @@ def test_line_of_a_date_is_the_day_of_the_lines_below(tmp_path: Path) -> None:
     assert times(result) == ["2026-03-17T23:58:00Z", "2026-03-18T00:03:00Z"]
 
 
-OTHER = ("Dear Anna,\nsee you: soon\n", "注意：一行\n别的\n", "a: b\nc: d\n", "[12:03]", "")
+OTHER = (
+    "Dear Anna,\nsee you: soon\n",
+    "注意：一行\n别的\n",
+    "a: b\nc: d\n",
+    "[12:03]",
+    "",
+    '{"foo": 1}\n',
+)
 
 
 @pytest.mark.parametrize("text", OTHER)
 def test_other_text_is_not_recognised(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"format not recognised.*whatsapp.*markdown, chat"):
-        read(written(tmp_path, text))
+    for name in ("copy.txt", *["copy.jsonl"] * bool(text)):
+        with pytest.raises(InvalidArgument, match=r"not recognised.*whatsapp.*markdown, chat"):
+            read(written(tmp_path, text, name))
 
 
 def test_markdown_has_a_note_for_each_heading() -> None:
@@ -93,6 +115,13 @@ def test_markdown_has_a_note_for_each_heading() -> None:
     assert titles == ["New kitchen"] * 2 + ["2026-03-18"] * 2
     assert result.survey.skipped == {"headings without text": 1}
     assert (result.missing, len(result.survey.conversations)) == ([], 2)
+
+
+def test_front_matter_has_dates_in_words_or_a_note_names_them(tmp_path: Path) -> None:
+    for day, found in (("March 7, 2026", ["2026-03-07T00:00:00Z"]), ("the ides", [None])):
+        result = read(written(tmp_path, f"---\ndate: {day}\n---\ntext\n", "a.md"))
+        assert times(result) == found
+        assert [day in note for note in result.survey.notes] == [True] * (found == [None])
 
 
 def test_notices_of_groups_are_no_media(tmp_path: Path) -> None:

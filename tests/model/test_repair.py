@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memrecall.model.structured import repair_json
 from tests.counting import count_calls
 
-from ..cases import check_each
+from ..cases import check_each, read_rows
 
 VALUES = st.recursive(
     st.none()
@@ -26,38 +26,12 @@ VALUES = st.recursive(
 CONTAINERS = st.lists(VALUES, max_size=4) | st.dictionaries(st.text(), VALUES, max_size=4)
 
 
-REPAIRED_VALUES: tuple[tuple[str, object], ...] = (
-    ('```json\n{"a": 1}\n```', {"a": 1}),
-    ('Sure, as {asked}:\n```\n{"a": [1, 2]}\n```\nAnything else?', {"a": [1, 2]}),
-    ('The answer [is]: {"a": "b"} as you see.', {"a": "b"}),
-    ('{"a": 1, "b": [1, 2,],}', {"a": 1, "b": [1, 2]}),
-    (
-        "{'a': 'it\\'s', 'b': True, 'c': None, 'd': False}",
-        {"a": "it's", "b": True, "c": None, "d": False},
-    ),
-    ('{needed: true, "why": "x"}', {"needed": True, "why": "x"}),
-    ('{"a": 1 "b": -2.5e3}', {"a": 1, "b": -2500.0}),
-    ('{"a": "line\nbreak", "b": "D:\\dir"}', {"a": "line\nbreak", "b": "D:\\dir"}),
-    ('{"a": "\\ud83d\\ude00",}', {"a": "😀"}),
-    ('{"a": [1, {"b": 2}', {"a": [1, {"b": 2}]}),
-    ('{"a": [1, 2}', {"a": [1, 2]}),
-    ('{"a": "cut o', {"a": "cut o"}),
-    ('{"a": 1, "b', {"a": 1}),
-    ('{"a": 1, "b":', {"a": 1}),
-    ('{"a": 1, "b": tru', {"a": 1}),
-    ('{"a": 1, "b": 0.9', {"a": 1}),
-    ('{"a": 1} // done', {"a": 1}),
-    ("True", True),
-    ("`None`", None),
-)
-
-
 def test_malformed_json_is_repaired() -> None:
     def check(case: tuple[str, object]) -> None:
         text, value = case
         assert repair_json(text) == value
 
-    check_each(REPAIRED_VALUES, check)
+    check_each(read_rows("values", "repaired"), check)
 
 
 def test_text_without_json_raises_value_error() -> None:

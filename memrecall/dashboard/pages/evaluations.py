@@ -14,8 +14,6 @@ from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.sample import evaluate_sample
 from memrecall.dashboard.widgets import (
-    TIME_AXIS,
-    axis,
     card,
     dim_label,
     draw_button,
@@ -25,7 +23,7 @@ from memrecall.dashboard.widgets import (
     show_empty,
     show_fact,
     show_title,
-    xy_chart,
+    time_chart,
 )
 from memrecall.errors import NotFound
 from memrecall.evaluation.compare import OVERALL
@@ -162,7 +160,7 @@ def _draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
         {"type": "line", "name": name, "data": points, "symbolSize": 8}
         for name, points in series.items()
     ]
-    xy_chart(page.text("over_time"), TIME_AXIS, axis(min=0, max=1), lines)
+    time_chart(page.text("over_time"), lines)
 
 
 def _main_metric(state: RunState) -> str:

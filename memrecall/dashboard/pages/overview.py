@@ -42,6 +42,8 @@ _USER_COUNTS = ("sessions", "messages", "memories", "current_memories", "traces"
 _GENERAL_QUESTIONS = ("question_place", "question_plan", "question_promise")
 _LATEST_USERS = 20
 _LATEST_RECALLS = 5
+# Enter also ends the input of Chinese characters, which must not ask; Safari says so by the code.
+_UNLESS_COMPOSING = "(e) => { if (!e.isComposing && e.keyCode !== 229) emit(); }"
 
 
 @register_page("/", "overview")
@@ -79,7 +81,8 @@ class _QuestionBox:
         with card():
             with row().props("role=search"):
                 self._field = ui.input(page.text("question")).classes("mr-grow")
-                self._field.props("outlined dense").on("keydown.enter", self._ask)
+                self._field.props("outlined dense")
+                self._field.on("keydown.enter", self._ask, js_handler=_UNLESS_COMPOSING)
                 self._button = draw_button(page, "ask", self._ask, "search", "unelevated")
             with row():
                 dim_label(page.text("ask_samples"))
@@ -103,6 +106,9 @@ class _QuestionBox:
 
     async def _ask(self) -> None:
         page = self._page
+        if not self._field.value.strip():
+            ui.notify(page.text("ask_empty"), type="warning")
+            return
         try:
             request = RecallRequest(query=self._field.value)
         except ValidationError as error:

@@ -7,7 +7,7 @@ from nicegui import ui
 from memrecall.agent.result import Certainty, StopReason
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page, Redirect
-from memrecall.dashboard.trace_view import stop_class, stop_text
+from memrecall.dashboard.trace_view import model_text, stop_class, stop_text
 from memrecall.dashboard.widgets import (
     card,
     dim_label,
@@ -122,9 +122,8 @@ def draw_recall(page: Page, item: TraceSummary, zone: tzinfo, user: str = "") ->
     if item.stop_reason != StopReason.HANDOFF:
         label = ui.label(stop_text(page, item.stop_reason))
         label.classes(f"mr-badge {stop_class(item.stop_reason)}")
-    counts = {"iterations": item.iterations, "calls": item.tool_calls}
-    cost = page.text("cost", took=format_duration(item.seconds), **counts)
-    dim_label(" · ".join(filter(None, (cost, item.model))))
+    cost = page.text("cost", took=format_duration(item.seconds), calls=item.tool_calls)
+    dim_label(" · ".join(filter(None, (cost, model_text(page, item.model)))))
     if user and user != page.user:
         ui.link(user, page.link_here(user=user, cursor=None)).classes("mr-chip mr-end-of-tie")
     dim_label(format_minute(item.created_at, zone))

@@ -1,16 +1,16 @@
 """Plain text: WhatsApp's export in many languages, chats copied out of a window, Markdown notes.
 
-The first line of a copy shows its form: `[12:03] Anna: text`, `老王：text`, or as WeChat copies, a
-line of the name and the time above each text. A line of a date alone is the day of those below it.
+The first line of a copy, or the one below its title, shows its form: `[12:03] Anna: text`,
+`老王：text`, `Anna: text` if somebody speaks twice, or as WeChat copies, a line of the name and the
+time above each text. A line of a date alone is the day of those below it.
 A note is what stands below a heading; its date is in the heading, in the front matter or in the
 name of the file.
 """
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from memrecall.importers.times import (
     normalize_spaces,
     parse_written_time,
 )
+from memrecall.text.times import find_times
 from memrecall.types import Role
 
 _MARKS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\ufeff"  # of the direction of writing
@@ -71,10 +72,15 @@ _COPY = re.compile(r" ?\(\d{1,3}\)$")
 _WHATSAPP, _PASTED = "whatsapp", "chat"  # the names of the formats
 _PLAIN_NAMES = ("_chat", "chat", "-", "standard input")
 _NAME = r"(?P<name>[^\s:：，。！？,!?\[](?:[^:：，。！？,!?\n]{0,38}?[^\s:：，。！？,!?])??)"
+_WORDS = r"昨天|星期.|\d{1,2}月\d{1,2}日"  # of a day without a year
 _COPIES = (
     re.compile(rf"\[?(?:{DATE},? ?)?{TIME}\]? {{0,2}}{_NAME} ?[:：] ?(?P<text>.*)", re.IGNORECASE),
-    re.compile(rf"{_NAME} {{1,3}}(?:{DATE}|昨天|星期.)? ?{TIME}(?P<text>) *$", re.IGNORECASE),
+    re.compile(
+        rf"{_NAME} {{1,3}}(?:{DATE}|(?P<day>{_WORDS}))? ?{TIME}(?P<text>) *$",
+        re.IGNORECASE,
+    ),
     re.compile(rf"{_NAME}：(?P<text>.*)"),
+    re.compile(rf"{_NAME}(?:：|:(?: |$)) *(?P<text>.*)"),
 )
 _DAY = re.compile(rf"[—–=*-]* ?{DATE}[^\d:：]{{0,12}}$")
 NOTICE = re.compile(  # of WeChat, between messages
@@ -135,23 +141,36 @@ def _match_head(line: str, _: bool = True) -> HeadedText | None:
 
 
 def _find_form(file: SourceFile) -> re.Pattern[str] | None:
-    """Return the pattern of a copy's first line, if another line has it too."""
+    """Return the pattern of a copy's first or second line, if another line has it too.
+
+    Of names alone, which other texts have too, somebody must speak twice, and not alone.
+    """
     lines = [_clean(line) for line in file.sample.split("\n")]
     said = [line for line in lines if line and not _DAY.match(line) and not NOTICE.match(line)]
-    for pattern in _COPIES if said and file.suffix in (".txt", "") else ():
-        if pattern.match(said[0]) and any(map(pattern.match, said[1:])):
+    for pattern in _COPIES if file.suffix in (".txt", "") else ():
+        matches = [pattern.match(line) for line in said]
+        names = [match["name"] for match in matches if match]
+        is_clear = pattern in _COPIES[:2] or 1 < len(set(names)) < len(names)
+        is_first = pattern is not _COPIES[-1] and any(matches[:1])
+        if len(names) > 1 and (is_first or (is_clear and any(matches[:2]))):
             return pattern
     return None
 
 
-def _match_copy(pattern: re.Pattern[str], line: str, _: bool) -> HeadedText | None:
+def _match_copy(
+    pattern: re.Pattern[str], today: datetime | None, line: str, _: bool
+) -> HeadedText | None:
     plain = _clean(line)
     match = _DAY.match(plain) or NOTICE.match(plain) or pattern.match(plain)
     if match is None:
         return None
     named = match.re.groupindex.values()
     values = [value for number, value in enumerate(match.groups(), 1) if number not in named]
-    head = (*values, *[None] * (_GROUPS - len(values)))
+    head = [*values, *[None] * (_GROUPS - len(values))]
+    words = match.groupdict().get("day") or ""
+    if today is not None or words[:1].isdecimal():  # "yesterday" would change with each import
+        for span in find_times(words, today or datetime.now(UTC)):
+            head[:3] = f"{span.start:%Y %m %d}".split()
     return HeadedText(head, records.Lines(f"{match['name']}: {match['text']}" if named else ""))
 
 
@@ -161,19 +180,22 @@ def _clean(line: str) -> str:
 
 def _read(name: str, file: SourceFile, options: records.ReadOptions) -> Iterator[records.ReadItem]:
     form = None if name == _WHATSAPP else _find_form(file) or _COPIES[0]
-    match_head = partial(_match_copy, form) if form else _match_head
+    named = find_day(file.stem) if form else None
+    match_head = partial(_match_copy, form, named) if form else _match_head
     order = options.date_order
     if order is None:
         order, notes = find_order(_read_dates(file, match_head))
         yield from notes
     title = _title_of(file)
     chat = _Chat(name, title, order or "dmy", options, records.DerivedIds(name, title))
-    named = find_day(file.stem) if form else None
     chat.day = tuple(f"{named:%Y %m %d}".split()) if named else None
-    for item in split_messages(file, match_head):
+    first = next(filter(None, map(_clean, file.sample.split("\n"))), "")
+    has_title = form is not None and match_head(first, True) is None
+    above = HeadedText([None] * _GROUPS, records.Lines(), 1) if has_title else None
+    for item in split_messages(file, match_head, above):
         yield item if isinstance(item, records.Fault) else chat.read(item)
     if chat.lacks_day:
-        yield records.Note("no dates found: using the import time (2026-03-18.txt would have one)")
+        yield records.Note("no dates found: using the import time; or name the file 2026-03-18.txt")
 
 
 def _read_dates(file: SourceFile, match_head: MatchHead) -> Iterator[WrittenDate]:
@@ -269,7 +291,8 @@ def _read_notes(file: SourceFile, options: records.ReadOptions) -> Iterator[reco
     for item in split_messages(file, notes.match_heading, HeadedText("", records.Lines(), 1)):
         yield from [item] if isinstance(item, records.Fault) else notes.read(item)
     if notes.lacks_day:
-        yield records.Note("notes without a date get the import time")
+        unread = f": {notes.unread_day!r} is no date" if notes.unread_day else ""
+        yield records.Note(f"notes without a date get the import time{unread}")
 
 
 class _Notes:
@@ -282,6 +305,7 @@ class _Notes:
         self._fences: tuple[str, ...] = ("---", *_CODE)  # front matter only at the beginning
         self._fence = ""  # that ends what was begun
         self.lacks_day = False
+        self.unread_day = ""  # in the front matter
 
     def match_heading(self, line: str, _: bool) -> HeadedText | None:
         """Return the note that a line begins."""
@@ -316,9 +340,11 @@ class _Notes:
 
     def _read_fields(self, fields: dict[str, str]) -> None:
         self._title = fields.get("title") or fields.get("标题") or self._title
-        for name in ("date", "created", "日期"):
-            with suppress(InvalidArgument):  # another form of a date, or none
-                self._day = parse_written_time(fields.get(name, ""), "ymd", self._options.zone)
+        for value in filter(None, map(fields.get, ("date", "created", "日期"))):
+            try:
+                self._day = parse_written_time(value, "ymd", self._options.zone)
+            except InvalidArgument:
+                self.unread_day = value
 
 
 MARKDOWN = records.FileFormat(

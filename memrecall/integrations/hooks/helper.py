@@ -23,6 +23,7 @@ from memrecall.integrations.hooks.client import (
 )
 
 _POLL_SECONDS = 0.02
+_WARM_SECONDS = 0.5  # between requests that the helper logs
 _MAX_LOG = 1_000_000  # bytes; then a new log is started
 
 
@@ -87,7 +88,7 @@ def warm_helper(path: str, binding: Binding, seconds: float) -> None:
             connection.request("GET", "/readyz")
             if connection.getresponse().status == 200:
                 return
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_WARM_SECONDS)
 
 
 def stop_helper(path: str) -> None:
