@@ -16,19 +16,12 @@ from memrecall.settings import Settings
 
 from ..conftest import Populate
 from ..databases import Databases
-<<<<<<< HEAD
-from ..model.conftest import server
-=======
 from ..model.conftest import server as server
->>>>>>> refs/x/f39
 from .recall_helpers import fill, fill_messages
 
 
 def make_settings(location: str) -> Settings:
     return Settings(db=location, embedder="hash", snapshots=False)
-
-
-__all__ = ["server"]  # a fixture
 
 
 @pytest.fixture
