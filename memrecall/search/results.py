@@ -85,8 +85,10 @@ def stated_by(memory: MemoryRecord) -> tuple[str, ...]:
 
 def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
     """Return a stored row as a hit, with the fields that do not depend on what it is."""
+    shared = {**shared, "content": row.content, "metadata": row.metadata}
     if not isinstance(row, KnowledgeEntry):
-        shared = {**shared, "space": space_of(row.user_id), "author": row.author}
+        shared |= {"session_id": row.session_id, "space": space_of(row.user_id)}
+        shared |= {"author": row.author}
     if isinstance(row, Message):
         return Hit(
             key=row.message_id,
@@ -94,10 +96,7 @@ def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
             ts=row.ts,
             role=row.role.value,
             speaker=row.speaker,
-            content=row.content,
-            session_id=row.session_id,
             memory_type="message",
-            metadata=row.metadata,
             sequence_no=row.sequence_no,
             **shared,
         )
@@ -108,12 +107,9 @@ def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
             ts=row.since,
             role=None,
             speaker=None,
-            content=row.content,
-            session_id=row.session_id,
             memory_type=row.memory_type,
             summary=row.summary,
             keywords=tuple(keyword.keyword for keyword in row.keywords),
-            metadata=row.metadata,
             valid_to=row.valid_to,
             origin=row.provenance.origin.value,
             conflicts_with=row.provenance.conflicts_with,
@@ -127,12 +123,10 @@ def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
         ts=row.updated_at,
         role=None,
         speaker=None,
-        content=row.content,
         session_id=None,
         memory_type="knowledge",
         summary=row.summary,
         keywords=tuple(row.tags),
-        metadata=row.metadata,
         **shared,
     )
 
