@@ -123,8 +123,7 @@ def connect(
             "hooks need the packages of a service", hint=install_command("server")
         )
     if mcp and not common.mcp:
-        note = f"no MCP server is added: the package mcp is missing; {install_command('mcp')}"
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(f"note: no MCP server, as mcp is missing: {install_command('mcp')}", err=True)
     bindings = [_bind(target, common, create_key=create_key) for target in targets]
     plans = [target.plan(bound) for target, bound in zip(targets, bindings, strict=True)]
     may_import = not dry_run and (past or (past is None and not yes))

@@ -1,6 +1,7 @@
 """`eval`: ask labelled questions, measure, compare and check."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -178,29 +179,27 @@ def compare_command(
 
     before, after = _read_run(first), _read_run(second)
     changes = compare(before, after)
-    if json:
-        output.print_json({"changes": [_change_fields(change) for change in changes]})
-        return
     by_category = {name for names in MAIN_METRICS.values() for name in names}
-    _print_changes([c for c in changes if c.category == OVERALL or c.metric in by_category])
+    shown = [c for c in changes if c.category == OVERALL or c.metric in by_category]
+    fields = {"changes": [_change_fields(change) for change in changes]}
+    options.SharedOptions(json=json).print_page(fields, _change_lines(shown))
 
 
 def _change_fields(change: Any) -> dict[str, Any]:
     return {**asdict(change), "difference": change.difference, "sure": change.is_significant}
 
 
-def _print_changes(changes: list[Any]) -> None:
+def _change_lines(changes: list[Any]) -> Iterator[str]:
     from memrecall.evaluation.metrics import format_value
 
-    terminal = output.console()
     heads = ("questions", "before", "after", "difference")
-    terminal.print(f"{'metric':<20}" + "".join(f"{head:>11}" for head in heads) + "  95 % interval")
+    yield f"{'metric':<20}" + "".join(f"{head:>11}" for head in heads) + "  95 % interval"
     for change in changes:
         colour = ("green" if change.is_better else "red") if change.is_significant else "dim"
         values = f"{format_value(change.before):>11}{format_value(change.after):>11}"
         interval = f"{format_value(change.low, '+')} to {format_value(change.high, '+')}"
         # The category comes last, because it may be of any length.
-        terminal.print(
+        yield (
             f"{change.metric:<20}{change.questions:>11,}{values}"
             f"[{colour}]{format_value(change.difference, '+'):>11}[/{colour}]  {interval:<18} "
             f"{output.escape(change.category)}"
@@ -270,14 +269,10 @@ def check_run(
 
     changes = compare_with_baseline(_read_run(run), baseline)
     regressions = [change for change in changes if is_regression(change)]
-    if json:
-        rows = [{**_change_fields(change), "fallen": is_regression(change)} for change in changes]
-        output.print_json({"passed": not regressions, "changes": rows})
-    else:
-        _print_changes(changes)
-        names = ", ".join(f"{change.metric} ({change.category})" for change in regressions)
-        output.console().print(
-            f"[red]regressions[/red]: {output.escape(names)}" if names else "no regressions"
-        )
+    rows = [{**_change_fields(change), "fallen": is_regression(change)} for change in changes]
+    names = ", ".join(f"{change.metric} ({change.category})" for change in regressions)
+    outcome = f"[red]regressions[/red]: {output.escape(names)}" if names else "no regressions"
+    fields = {"passed": not regressions, "changes": rows}
+    options.SharedOptions(json=json).print_page(fields, [*_change_lines(changes), outcome])
     if regressions:
         raise typer.Exit(EXIT_REGRESSION)

@@ -1,6 +1,7 @@
 """`stats`, `reindex`, `scan`, `sweep`, `compact`, `backup`, `restore`, `doctor` and `db`."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -225,25 +226,21 @@ def doctor(
     ports = {} if quick else LOCAL_PORTS
     work = diagnose(arguments, load_embedder=not quick, ask_model=model, deep=deep, ports=ports)
     diagnosis = asyncio.run(work)
-    if shared.json:
-        output.print_json(diagnosis.as_dict())
-    else:
-        _print_diagnosis(diagnosis)
+    shared.print_page(diagnosis.as_dict(), _diagnosis_lines(diagnosis))
     if not diagnosis.is_ok:
         raise typer.Exit(EXIT_UNHEALTHY)
 
 
-def _print_diagnosis(diagnosis: Any) -> None:
-    terminal = output.console()
+def _diagnosis_lines(diagnosis: Any) -> Iterator[str]:
     for finding in diagnosis.findings:
         status = "[green]ok[/green]  " if finding.is_ok else "[red]bad[/red] "
         status = "[yellow]warn[/yellow]" if finding.is_warning else status
-        terminal.print(f"{status} {finding.subject:<12} {output.escape(finding.message)}")
+        yield f"{status} {finding.subject:<12} {output.escape(finding.message)}"
     changed = diagnosis.changed_settings()
-    terminal.print("\n[bold]settings[/bold]" + ("" if changed else "  all have their defaults"))
+    yield "\n[bold]settings[/bold]" + ("" if changed else "  all have their defaults")
     for name in changed:
         value, origin = output.escape(str(diagnosis.settings[name])), diagnosis.origins[name]
-        terminal.print(f"     {name:<18} {value} [dim]({origin})[/dim]")
+        yield f"     {name:<18} {value} [dim]({origin})[/dim]"
 
 
 @database_commands.command("distribute")

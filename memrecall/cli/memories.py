@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain
 from typing import Annotated, Any
 
@@ -132,28 +132,25 @@ def add(
             agent,
             create=space is None,
         )
-    if shared.json:
-        output.print_json(result)
-    else:
-        _print_additions(result)
+    shared.print_page(result, _addition_lines(result))
 
 
-def _print_additions(result: dict[str, Any]) -> None:
+def _addition_lines(result: dict[str, Any]) -> Iterator[str]:
     for item in result["results"]:
         previous = item.get("previous_memory")
         replaced = f" [dim]replaces {output.escape(previous)}[/dim]" if previous else ""
-        output.console().print(
+        yield (
             f"[bold]{item['event']:<6}[/bold] {output.preview(item['memory'])}{replaced}"
             f"  [dim]{output.escape(item['id'])}[/dim]"
         )
         if item.get("truncated"):
-            output.console().print(_TRUNCATED)
+            yield _TRUNCATED
     if not result["results"]:
-        output.console().print("stored; no new facts in it")
+        yield "stored; no new facts in it"
     for problem in result["problems"]:
-        output.console().print(f"[yellow]{output.escape(problem)}[/yellow]")
+        yield f"[yellow]{output.escape(problem)}[/yellow]"
     if kinds := Counter(chain.from_iterable(result.get("redacted", ()))):
-        output.console().print(output.list_counts(kinds, "[yellow]redacted[/yellow]: "))
+        yield output.list_counts(kinds, "[yellow]redacted[/yellow]: ")
 
 
 def _read_filter(text: str | None) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import tzinfo
-from typing import Any
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from nicegui import ui
@@ -25,6 +25,7 @@ TEXT_COLOR = {
 # Distinguishable with a colour vision deficiency, and on light and dark pages.
 PALETTE = ("#4477dd", "#cc7711", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
 _REMOVALS = ("delete_forever", "person_remove")  # icons of buttons that remove something
+_Item = TypeVar("_Item")
 _LINE = "rgba(128, 136, 150, .3)"
 
 
@@ -268,6 +269,14 @@ async def confirm(
         is_confirmed = await wait()
     if is_confirmed:
         await action(checkbox is not None and bool(checkbox.value))
+
+
+def draw_list(items: Sequence[_Item]) -> Iterator[_Item]:
+    """Draw a list: yield its items, each of which the caller draws in an element of its own."""
+    with ui.element("div").classes("mr-list"):
+        for item in items:
+            with ui.element("div").classes("mr-item"):
+                yield item
 
 
 def draw_pager(page: Page, next_cursor: str | None) -> None:

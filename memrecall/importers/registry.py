@@ -70,12 +70,9 @@ def match_files(source: Source, name: str | None = None) -> list[tuple[SourceFil
                 f"{file.name}: format not recognised", hint=f"{_known()}; name it with --format"
             )
         return [(file, found or jsonl.FORMAT)]
-    pairs = []
-    for file in source.files:
-        if (found := _match(file, formats)) is None:
-            source.left_out["other files"] += 1
-        else:
-            pairs.append((file, found))
+    pairs = [(file, found) for file in source.files if (found := _match(file, formats))]
+    if others := len(source.files) - len(pairs):
+        source.left_out["other files"] += others
     if not pairs:
         wanted = f"file of the format {name}" if name else "file of a known format"
         raise InvalidArgument(

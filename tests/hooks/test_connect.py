@@ -293,7 +293,7 @@ class TestCommands:
             monkeypatch.setattr("sys.stdin", io.StringIO(answer))
             outcome = shell(*connect)
             assert (outcome.code, bool(installed())) == ((0, True) if "y" in answer else (2, False))
-            assert "no MCP server is added: the package mcp is missing; pip" in outcome.err
+            assert "no MCP server, as mcp is missing: pip install" in outcome.err
             assert "mport 1 message of the last 90 days" in outcome.err
             assert outcome.err.count("[y/N]") == 1
         assert "0 messages of 1 user imported, 1 already stored" in outcome.out

@@ -17,6 +17,7 @@ from memrecall.dashboard.widgets import (
     card,
     dim_label,
     draw_button,
+    draw_list,
     format_duration,
     row,
     show_code,
@@ -89,10 +90,9 @@ async def show_evaluations(page: Page) -> None:
     if sum(bool(state.metrics) for _, state in runs) > 1:
         with card(page.text("over_time")):
             _draw_trend(page, runs)
-    with card(page.text("runs")), ui.element("div").classes("mr-list"):
-        for name, state in runs:
-            with ui.element("div").classes("mr-item"):
-                _draw_run(page, name, state)
+    with card(page.text("runs")):
+        for name, state in draw_list(runs):
+            _draw_run(page, name, state)
 
 
 class _SampleRun:

@@ -13,6 +13,7 @@ from memrecall.dashboard.widgets import (
     card,
     chart,
     dim_label,
+    draw_list,
     row,
     show_empty,
 )
@@ -39,8 +40,8 @@ async def show_graph(page: Page) -> None:
             show_empty(page.text("no_graph"))
             return
         _draw_graph(page, relations, center)
-    with card(page.text("relations")), ui.element("div").classes("mr-list"):
-        for relation in relations[:MAX_LISTED]:
+    with card(page.text("relations")):
+        for relation in draw_list(relations[:MAX_LISTED]):
             _draw_relation(page, relation)
 
 
@@ -105,12 +106,11 @@ def _edge(page: Page, relation: StoredRelation) -> dict[str, Any]:
 
 
 def _draw_relation(page: Page, relation: StoredRelation) -> None:
-    with ui.element("div").classes("mr-item"):
-        for name in (relation.source, relation.destination):
-            if name == relation.destination:
-                dim_label(page.term("relation", relation.relationship))
-            target = page.user_link("/explorer/graph", center=name)
-            ui.link(page.term("entity", name), target).classes("mr-end-of-tie")
-        for message_id in relation.source_message_ids[:3]:
-            source = page.user_link("/explorer", around=message_id)
-            ui.link(page.text("said_here"), source).classes("mr-small mr-end-of-tie")
+    for name in (relation.source, relation.destination):
+        if name == relation.destination:
+            dim_label(page.term("relation", relation.relationship))
+        target = page.user_link("/explorer/graph", center=name)
+        ui.link(page.term("entity", name), target).classes("mr-end-of-tie")
+    for message_id in relation.source_message_ids[:3]:
+        source = page.user_link("/explorer", around=message_id)
+        ui.link(page.text("said_here"), source).classes("mr-small mr-end-of-tie")

@@ -1,6 +1,5 @@
 """The explorer's memories: list, search, and one memory with its history and recalls."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 
 from nicegui import ui
@@ -47,7 +46,8 @@ async def show_memories(page: Page) -> None:
         )
         if not stored.items:
             widgets.show_empty(page.text("no_memories"))
-        _draw_list(page, [(item, None) for item in stored.items], zone)
+        for item in widgets.draw_list(stored.items):
+            _draw_memory(page, item, zone)
         widgets.draw_pager(page, stored.next_cursor)
 
 
@@ -60,20 +60,11 @@ async def _draw_results(page: Page, scope: Scope, zone: tzinfo) -> None:
     records = {item.memory_key: item for item in stored}
     if not results.results:
         widgets.show_empty(results.message or page.text("nothing_found"))
-    hits = [(records[hit.key], hit.score) for hit in results.results if hit.key in records]
-    _draw_list(page, hits, zone)
+    for hit in widgets.draw_list([hit for hit in results.results if hit.key in records]):
+        _draw_memory(page, records[hit.key], zone, hit.score)
 
 
-def _draw_list(
-    page: Page, items: Sequence[tuple[MemoryRecord, float | None]], zone: tzinfo
-) -> None:
-    with ui.element("div").classes("mr-list"):
-        for item, score in items:
-            with ui.element("div").classes("mr-item"):
-                _draw_memory(page, item, zone, score)
-
-
-def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | None) -> None:
+def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | None = None) -> None:
     ui.link(item.content[:300], page.user_link("/explorer/memory", key=item.memory_key))
     badges = {
         "superseded": (item.superseded_by is not None, "mr-warn"),

@@ -214,21 +214,19 @@ async def show_sessions(page: Page) -> None:
     with widgets.card():
         if not stored.items:
             widgets.show_empty(page.text("no_sessions"))
-        with ui.element("div").classes("mr-list"):
-            for item in stored.items:
-                _draw_session(page, item, zone)
+        for item in widgets.draw_list(stored.items):
+            _draw_session(page, item, zone)
         widgets.draw_pager(page, stored.next_cursor)
 
 
 def _draw_session(page: Page, item: StoredSession, zone: tzinfo) -> None:
-    with ui.element("div").classes("mr-item"):
-        title = item.session_name or item.opening or item.session_id
-        ui.link(title, page.user_link("/explorer/session", id=item.session_id))
-        if not item.status:
-            ui.label(page.text("ended")).classes("mr-badge")
-        widgets.dim_label(page.text("messages_count", count=f"{item.messages:,}"))
-        widgets.dim_label(format_minute(item.last_time, zone))
-        widgets.dim_label(f"{item.session_id} · {page.text('of_agent', agent=item.agent_id)}")
+    title = item.session_name or item.opening or item.session_id
+    ui.link(title, page.user_link("/explorer/session", id=item.session_id))
+    if not item.status:
+        ui.label(page.text("ended")).classes("mr-badge")
+    widgets.dim_label(page.text("messages_count", count=f"{item.messages:,}"))
+    widgets.dim_label(format_minute(item.last_time, zone))
+    widgets.dim_label(f"{item.session_id} · {page.text('of_agent', agent=item.agent_id)}")
 
 
 @register_page("/explorer/session", "session")

@@ -23,6 +23,7 @@ from memrecall.dashboard.widgets import (
     chip_link,
     dim_label,
     draw_button,
+    draw_list,
     format_duration,
     row,
     show_code,
@@ -146,10 +147,8 @@ class _QuestionBox:
             return
         zone = await user_time_zone(page)
         with card(page.text("last_recalls")):
-            with ui.element("div").classes("mr-list"):
-                for item in recalls.items:
-                    with ui.element("div").classes("mr-item"):
-                        draw_recall(page, item, zone)
+            for item in draw_list(recalls.items):
+                draw_recall(page, item, zone)
             with row():
                 button_link(page.text("all_recalls"), page.user_link("/recalls"), "manage_search")
 

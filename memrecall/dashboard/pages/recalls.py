@@ -11,6 +11,7 @@ from memrecall.dashboard.trace_view import model_text, stop_class, stop_text
 from memrecall.dashboard.widgets import (
     card,
     dim_label,
+    draw_list,
     draw_pager,
     form_select,
     format_duration,
@@ -92,11 +93,9 @@ async def _draw_list(page: Page, stored: StoredPage[ListedTrace]) -> None:
     zone: tzinfo = await user_time_zone(page) if page.user else UTC
     keys = [(item.user_id, item.trace_id) for item in stored.items]
     feedback = await page.library.store.feedback_list.get_many(keys)
-    with ui.element("div").classes("mr-list"):
-        for item in stored.items:
-            with ui.element("div").classes("mr-item"):
-                draw_recall(page, item, zone, item.user_id)
-                _draw_verdict(page, feedback.get((item.user_id, item.trace_id)))
+    for item in draw_list(stored.items):
+        draw_recall(page, item, zone, item.user_id)
+        _draw_verdict(page, feedback.get((item.user_id, item.trace_id)))
     draw_pager(page, stored.next_cursor)
 
 

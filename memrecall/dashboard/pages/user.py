@@ -42,12 +42,10 @@ async def draw_changes(page: Page) -> None:
         if not stored.items:
             widgets.show_empty(page.text("no_changes"))
         actors = await name_actors(page, {entry.actor for entry in stored.items})
-        with ui.element("div").classes("mr-list"):
-            for entry in stored.items:
-                with ui.element("div").classes("mr-item"):
-                    _draw_entry(page, entry)
-                    at = format_minute(entry.at, zone) if entry.at else ""
-                    widgets.dim_label(f"{at} · {actors[entry.actor]}")
+        for entry in widgets.draw_list(stored.items):
+            _draw_entry(page, entry)
+            at = format_minute(entry.at, zone) if entry.at else ""
+            widgets.dim_label(f"{at} · {actors[entry.actor]}")
         if stored.next_after:
             widgets.button_link(
                 page.text("older"), page.link_here(after=stored.next_after), "chevron_right"
