@@ -20,7 +20,7 @@ from functools import partial
 from itertools import accumulate
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.base import TEXT_CHARACTERS, Vectors
+from memrecall.embedding.base import TEXT_CHARACTERS, EmbedderBreaker, Vectors, time_limit
 from memrecall.errors import EmbedderFailed, InvalidArgument, MemrecallError, StorageError
 from memrecall.plugins import find_plugin, require_plugin
 from memrecall.search.index.external import VectorDB
@@ -35,7 +35,7 @@ _PIECE_ROWS, _PIECE_CHARACTERS, _PIECE_USERS = 256, 16_000, 64
 _PIECE_SECONDS = 60.0  # after which the embedder counts as failed
 _TURN = 100  # what a turn costs beside its characters: also one that fails
 _AT_ONCE = 20  # rows that a search embeds itself, for a share of the time that it has
-_CATCH_UP_SHARE, _CATCH_UP_SECONDS = 0.25, 40.0
+_CATCH_UP_SHARE, _CATCH_UP_SECONDS = 0.25, 20.0
 _DELAY = 0.25  # seconds in which a small piece grows: a transaction costs more than its rows
 _LEASE = 5.0  # seconds for which one process embeds, unless it extends them
 _PAUSE = 1.0  # seconds until another process asks again
@@ -71,9 +71,10 @@ class _Part:
 class VectorWriter:
     """Embeds stored rows in the background."""
 
-    def __init__(self, store: Store, embedder: Embedder | None) -> None:
+    def __init__(self, store: Store, embedder: Embedder | None, breaker: EmbedderBreaker) -> None:
         self._store = store
         self._embedder = embedder
+        self._breaker = breaker  # of the searches
         self._claimed = False
         self._waiting: dict[str, int] = {}  # users with rows to embed, and about how many
         self._current: dict[str, int] = {}  # the same, of the piece in progress
@@ -139,7 +140,7 @@ class VectorWriter:
 
     async def catch_up(self, user_id: str) -> None:
         """Embed what a user has just written here if it is little, so that a search finds it."""
-        if self._embedder is None or not self._is_expected(user_id):
+        if self._embedder is None or self._breaker.is_open or not self._is_expected(user_id):
             return
         self._store.database.owner.require_current()
         try:
@@ -152,7 +153,7 @@ class VectorWriter:
 
     async def catch_up_entries(self, agent_id: str) -> bool:
         """Embed what a knowledge base lacks, if a part of the time is enough; False if not."""
-        if self._embedder is None:
+        if self._embedder is None or self._breaker.is_open:
             return False
         try:
             await self.prepare()
@@ -176,7 +177,7 @@ class VectorWriter:
 
     async def close(self, seconds: float) -> None:
         """Embed for some seconds more; other processes may embed the rest."""
-        await self.settle(seconds)
+        await self.settle(0.0 if self._breaker.is_open else seconds)
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -300,7 +301,7 @@ class VectorWriter:
         # A message and the memory made of it have the same text, which is embedded once.
         texts = list(dict.fromkeys(item.text for item in rows))
         if rows:
-            matrix = await _embed_within(seconds, embedder, texts)
+            matrix = await self._embed_within(seconds, embedder, texts)
             places = {text: place for place, text in enumerate(texts)}
             vectors = self._store.vectors(embedder.model)
             await vectors.write(rows, matrix[[places[item.text] for item in rows]])
@@ -326,22 +327,20 @@ class VectorWriter:
         vectors = KnowledgeVectors(self._store.database, embedder.model)
         entries = await vectors.pending(_PIECE_ROWS, agent_id)
         if entries:
-            matrix = await _embed_within(seconds, embedder, [entry.text for entry in entries])
+            texts = [entry.text for entry in entries]
+            matrix = await self._embed_within(seconds, embedder, texts)
             await vectors.write(entries, matrix)
         return len(entries)
+
+    async def _embed_within(self, seconds: float, embedder: Embedder, texts: list[str]) -> Vectors:
+        async with time_limit(seconds):
+            vectors = await embedder.embed(texts)
+        self._breaker.close()
+        return vectors
 
     def _note_failure(self, error: MemrecallError) -> None:
         self.failure = str(error)
         log.warning("rows are stored but not embedded yet: %s", error)
-
-
-async def _embed_within(seconds: float, embedder: Embedder, texts: list[str]) -> Vectors:
-    try:
-        async with asyncio.timeout(seconds):
-            return await embedder.embed(texts)
-    except TimeoutError:
-        problem = f"the embedder took longer than {seconds:g} s"
-        raise EmbedderFailed(problem, hint="Check that it responds") from None
 
 
 class VectorStatus:

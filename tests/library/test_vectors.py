@@ -11,9 +11,10 @@ from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.library import vectors as writing
 from memrecall.library.knowledge import KnowledgeBase
-from memrecall.memory import Library
+from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchPage, SearchRequest
+from memrecall.search.engine import EMBEDDER_SECONDS
 from memrecall.server.metrics import Metrics
 from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store
@@ -21,6 +22,7 @@ from memrecall.store.vectors import KnowledgeVectors
 from memrecall.timing.deadlines import deadline
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
+from ..server.test_deadlines import Clock
 from ..waiting import LIMIT, wait_until
 
 ANN, BEN, CY = Scope("ann"), Scope("ben"), Scope("cy")
@@ -103,6 +105,35 @@ async def test_writes_of_any_size_answer_while_the_embedder_hangs(
     await library.vectors.settle()
     assert library.vectors.backlog == 0
     assert await count_missing(library, BEN) == 0
+
+
+async def test_hanging_embedder_is_skipped_until_it_answers(
+    library: Library, embedder: GatedEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, memory = Clock(monkeypatch), AsyncMemory(library=library, user_id="ben")
+    await library.add_messages(ANN, make_messages(30))
+    await wait_until(lambda: embedder.waiting)
+    with deadline(0.02):  # It says little about the embedder.
+        assert (await library.search(ANN, SearchRequest("tea"))).embedder_failure
+    asking = asyncio.create_task(library.search(ANN, SearchRequest("milk")))
+    await wait_until(lambda: ["milk"] in embedder.calls)
+    clock.advance(EMBEDDER_SECONDS)
+    assert "took longer than" in (await asking).embedder_failure
+    calls = len(embedder.calls)
+    async with asyncio.timeout(LIMIT):
+        await memory.add("I moved to Lisbon. I am allergic to nuts.")
+        found = await memory.search("Lisbon")
+        recalled = await memory.recall("When did I move to Lisbon?")
+    assert found["results"]
+    assert "Lisbon" in recalled.handoff.search_summary
+    assert len(embedder.calls) == calls
+    clock.advance(10.0)
+    asking = asyncio.create_task(library.search(ANN, SearchRequest("coffee")))
+    await wait_until(lambda: len(embedder.calls) > calls)
+    assert (await library.search(ANN, SearchRequest("cocoa"))).embedder_failure
+    embedder.gate.set()
+    assert not (await asking).embedder_failure
+    assert not (await library.search(ANN, SearchRequest("cocoa"))).embedder_failure
 
 
 async def test_small_job_is_embedded_before_a_large_one(
