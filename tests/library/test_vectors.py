@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from memrecall.search.engine import EMBEDDER_SECONDS
 from memrecall.server.metrics import Metrics
 from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store
+from memrecall.store.owners import Owners
+from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import KnowledgeVectors
 from memrecall.timing.deadlines import deadline
 from memrecall.types import NewMemory, NewMessage, Origin, Role
@@ -233,15 +236,44 @@ async def test_one_process_embeds_for_all(
     assert other.calls == []
 
 
-async def test_new_process_embeds_what_another_left(location: str, embedder: GatedEmbedder) -> None:
+async def test_new_process_embeds_what_another_left(
+    location: str, embedder: GatedEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrecall.library.library._CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "_LOOK_USERS", 64)
+    monkeypatch.setattr(writing, "_OVERLAP", timedelta())
+    users = [Scope(f"user {number:03}") for number in range(160)]
     async with await Store.open(location) as store:
-        await store.timeline(ANN).add(make_messages(50))
-        await store.timeline(BEN).add(make_messages(50))
-    embedder.gate.set()
+        for user in users:
+            await store.timeline(user).add(make_messages(5))
     async with await open_library(location, embedder) as library:
-        await library.vectors.resume()
-        await library.vectors.settle()
-        assert await count_missing(library, ANN) == await count_missing(library, BEN) == 0
+        library.vectors.resume()
+        # Every row is counted while none can be embedded.
+        await wait_until(lambda: library.vectors.backlogs == (800, 5))
+        assert await library.store.vectors(embedder.model).mark() is None
+    looked: list[int] = []
+    active_users = Owners.active_users
+
+    async def watched(*arguments: Any) -> Any:
+        page = await active_users(*arguments)
+        looked.append(len(page))
+        return page
+
+    monkeypatch.setattr(Owners, "active_users", watched)
+    for expected in ([64, 64, 32, 0], [0]):  # A second start looks at no user again.
+        looked.clear()
+        embedder = GatedEmbedder()
+        embedder.gate.set()
+        async with await open_library(location, embedder) as library:
+            library.vectors.resume()
+            await library.vectors.settle()
+            assert await library.store.vectors(embedder.model).count_pending() == 0
+            assert library.vectors.backlog == 0
+        assert looked == expected
+    async with await Store.open(location) as store:
+        records = [record async for record in export_user(store.database, users[0].user_id)]
+        await import_user(store.database, "cy", records)  # They were not active.
+        assert await store.vectors(embedder.model).mark() is None
 
 
 async def test_settle_and_close_end_although_the_embedder_hangs(
