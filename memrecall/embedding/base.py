@@ -28,8 +28,20 @@ _Some = TypeVar("_Some")
 Vectors: TypeAlias = "npt.NDArray[np.float32]"
 
 
-class Embedder(Protocol):
+class TextEmbedder(Protocol):
     """Turns texts into vectors, which are close for texts of similar meaning."""
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return one row for each text, in order; shape (0, dimensions) without texts.
+
+        The row of a long text is that of its beginning, that of a blank text is zeros; no row has
+        a NaN. Raises EmbedderFailed; a later call may succeed.
+        """
+        ...
+
+
+class Embedder(TextEmbedder, Protocol):
+    """Embeds the rows of a database."""
 
     @property
     def model(self) -> str:
@@ -42,14 +54,6 @@ class Embedder(Protocol):
 
         Some embedders know it after their first call only and raise EmbedderFailed before.
         After `await embed([])` it is always known.
-        """
-        ...
-
-    async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return one row for each text, in order; shape (0, dimensions) without texts.
-
-        The row of a long text is that of its beginning, that of a blank text is zeros; no row has
-        a NaN. Raises EmbedderFailed; a later call may succeed.
         """
         ...
 
@@ -280,16 +284,59 @@ def _describe(error: BaseException) -> str:
 
 
 _SHARE = 0.5  # of what is left of a deadline: words have to be found in the rest
+# An embedder that failed after so long is skipped, but for a short trial every few seconds.
+_HANGING_SECONDS, _SKIPPED_SECONDS = 1.0, 10.0
 
 
 @asynccontextmanager
-async def embedder_in_time(otherwise: float) -> AsyncIterator[None]:
-    """Wait for the embedder for a share of what is left, or without a deadline some seconds."""
+async def embedder_in_time(most: float) -> AsyncIterator[None]:
+    """Wait for the embedder for some seconds, or for a share of the deadline if that is less."""
     limit = current_deadline()
-    seconds = otherwise if limit is None else _SHARE * limit.left
+    async with time_limit(most if limit is None else min(most, _SHARE * limit.left)):
+        yield
+
+
+@asynccontextmanager
+async def time_limit(seconds: float) -> AsyncIterator[None]:
+    """Wait for the embedder for some seconds; then raise EmbedderFailed."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
         problem = f"the embedder took longer than {seconds:.2g} s"
         raise EmbedderFailed(problem, hint="Check that it responds") from None
+
+
+class EmbedderBreaker:
+    """Skips an embedder that hangs until it answers again, so that few requests wait for it."""
+
+    def __init__(self) -> None:
+        self._next_trial: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the embedder is skipped."""
+        return self._next_trial is not None
+
+    def close(self) -> None:
+        """Use the embedder: it has answered."""
+        self._next_trial = None
+
+    @asynccontextmanager
+    async def in_time(self, most: float) -> AsyncIterator[None]:
+        """Wait as `embedder_in_time` does; raise EmbedderFailed at once while it is skipped."""
+        clock = asyncio.get_running_loop().time
+        start = clock()
+        if self._next_trial is not None:
+            if start < self._next_trial:
+                problem = "the embedder did not answer, and is tried again in some seconds"
+                raise EmbedderFailed(problem, hint="Check that it responds")
+            self._next_trial, most = start + _SKIPPED_SECONDS, _HANGING_SECONDS
+        try:
+            async with embedder_in_time(most):
+                yield
+        except EmbedderFailed:
+            if clock() - start >= _HANGING_SECONDS:  # A request may have had less time itself.
+                self._next_trial = clock() + _SKIPPED_SECONDS
+            raise
+        self.close()

@@ -33,6 +33,7 @@ async def find_related(
     """Return memories about the same things: of the same field, and found by search."""
     related: dict[str, MemoryRecord] = {}
     store, scope = library.store, scope.own
+    user = await store.read_version(scope)  # A write waits for no vectors of earlier rows.
     for fact in facts:
         if fact.field is not None:
             same_field = read_filter({"subject": fact.subject, "field": fact.field})
@@ -40,9 +41,8 @@ async def find_related(
             page = await store.memories(scope).page(query, limit=_RELATED_PER_FACT)
             related |= {record.memory_key: record for record in page.items}
         text = fact.text[:_LONGEST_QUERY]
-        hits = await library.search(
-            scope, SearchRequest(text, limit=_RELATED_PER_FACT, kind="memory")
-        )
+        request = SearchRequest(text, limit=_RELATED_PER_FACT, kind="memory")
+        hits = await library.search(scope, request, user)
         keys = [hit.key for hit in hits.results if hit.key not in related]
         records = await store.memories(scope).get_many(keys)
         related |= {record.memory_key: record for record in records}

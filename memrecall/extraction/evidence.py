@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 
-from memrecall.embedding.base import Embedder
+from memrecall.embedding.base import TextEmbedder
 from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.quotations import is_person, own_words
 from memrecall.extraction.rules.tables import load_table
@@ -129,7 +129,7 @@ class Evidence:
         terms = fact_signature(text, subject).terms
         return len(terms & self._terms) >= _MIN_SHARED * len(terms)
 
-    async def resembles(self, text: str, embedder: Embedder) -> bool:
+    async def resembles(self, text: str, embedder: TextEmbedder) -> bool:
         """Return True if a fact shares a word with its messages, or means something like them."""
         words, own = _content(text), _content(self._text)
         said = self._text if len(own) > _SHORT else " ".join([*self._answered, self._text])

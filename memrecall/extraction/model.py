@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from memrecall.embedding.base import Embedder
+from memrecall.embedding.base import TextEmbedder
 from memrecall.extraction import verify, wire
 from memrecall.extraction.evidence import visible_text
 from memrecall.extraction.protocol import (
@@ -60,7 +60,7 @@ class ModelExtractor:
         client: protocol.ChatCompletionClient,
         *,
         seconds: float = SECONDS,
-        embedder: Embedder | None = None,
+        embedder: TextEmbedder | None = None,
     ) -> None:
         self._client = client
         self._seconds = seconds

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from typing import cast, get_args
 
-from memrecall.embedding.base import Embedder
+from memrecall.embedding.base import TextEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.extraction.conflicts import has_one_value, is_known
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
@@ -112,7 +112,7 @@ def _read_slot(item: FactItem, text: str, subject: str) -> str | None:
 
 
 async def split_inventions(
-    facts: Sequence[Fact], messages: Sequence[Utterance], embedder: Embedder | None
+    facts: Sequence[Fact], messages: Sequence[Utterance], embedder: TextEmbedder | None
 ) -> tuple[list[Fact], list[Fact]]:
     """Return the facts that mean something like the messages they name, and the others."""
     if embedder is None:

@@ -1,9 +1,10 @@
 """Vectors of stored rows: a row is stored first and embedded afterwards, never the reverse.
 
 A row can be found by its words as soon as it is stored. Rows without a vector are the backlog,
-which outlives every process; this module only remembers which users have such rows. It embeds them
+which outlives every process. A service looks for users with such rows among those who changed
+something since it last found none; others learn of them by writes and searches. Rows are embedded
 in small pieces, first those of the users who got least, in one process of a database at a time. If
-the embedder fails, rows wait for the next write or search, or for `memrecall reindex`.
+the embedder fails, they wait for the next write, search or look, or for `memrecall reindex`.
 """
 
 import asyncio
@@ -16,11 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import accumulate
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.base import TEXT_CHARACTERS, Vectors
+from memrecall.embedding.base import TEXT_CHARACTERS, EmbedderBreaker, Vectors, time_limit
 from memrecall.errors import EmbedderFailed, InvalidArgument, MemrecallError, StorageError
 from memrecall.plugins import find_plugin, require_plugin
 from memrecall.search.index.external import VectorDB
@@ -35,14 +37,15 @@ _PIECE_ROWS, _PIECE_CHARACTERS, _PIECE_USERS = 256, 16_000, 64
 _PIECE_SECONDS = 60.0  # after which the embedder counts as failed
 _TURN = 100  # what a turn costs beside its characters: also one that fails
 _AT_ONCE = 20  # rows that a search embeds itself, for a share of the time that it has
-_CATCH_UP_SHARE, _CATCH_UP_SECONDS = 0.25, 40.0
+_CATCH_UP_SHARE, _CATCH_UP_SECONDS = 0.25, 20.0
 _DELAY = 0.25  # seconds in which a small piece grows: a transaction costs more than its rows
 _LEASE = 5.0  # seconds for which one process embeds, unless it extends them
 _PAUSE = 1.0  # seconds until another process asks again
 _MOST_FAILURES = 3  # in a row, before a longer pause
 _RETRY = 30.0  # seconds
 _REMEMBERED_USERS = 10_000
-_RESUMED_USERS = 100
+_LOOK_USERS, _LOOK_PAUSE = 500, 300.0  # at once, and seconds until the next look
+_OVERLAP = timedelta(minutes=10)  # of two looks: transactions may take long, and clocks differ
 _TOKEN = secrets.token_hex(8)
 
 
@@ -71,9 +74,10 @@ class _Part:
 class VectorWriter:
     """Embeds stored rows in the background."""
 
-    def __init__(self, store: Store, embedder: Embedder | None) -> None:
+    def __init__(self, store: Store, embedder: Embedder | None, breaker: EmbedderBreaker) -> None:
         self._store = store
         self._embedder = embedder
+        self._breaker = breaker  # of the searches
         self._claimed = False
         self._waiting: dict[str, int] = {}  # users with rows to embed, and about how many
         self._current: dict[str, int] = {}  # the same, of the piece in progress
@@ -84,6 +88,7 @@ class VectorWriter:
         self._process = f"{_TOKEN}-{os.getpid()}"  # a forked child has another id
         self._lease_end = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._look: asyncio.Task[None] | None = None  # for rows that others have left
         self._hurry = asyncio.Event()
         self._is_closed = False
         self.failure = ""
@@ -127,11 +132,37 @@ class VectorWriter:
             self.forget(user_id)
             self.expect({user_id: count})
 
-    async def resume(self) -> list[str]:
-        """Embed what an earlier process may have left of the users who were active last."""
-        latest = await self._store.owners.latest_users(_RESUMED_USERS)
-        self.expect(dict.fromkeys(latest, 1), entries=1)
-        return latest
+    def resume(self) -> None:
+        """Embed what other processes have left, now and every few minutes."""
+        if self._embedder is not None and not self._is_closed:
+            self._look = in_background(self._find_backlog(self._embedder))
+
+    async def _find_backlog(self, embedder: Embedder) -> None:
+        vectors, begin = self._store.vectors(embedder.model), datetime.now(UTC)
+        after, found = "", set[str]()
+        try:
+            since = await vectors.mark()
+            self.expect({}, entries=1)
+            while page := await self._store.owners.active_users(since, after, _LOOK_USERS):
+                for user_id, count in (await vectors.count_by_user(page)).items():
+                    self.expect_missing(user_id, count)
+                    found.add(user_id)
+                after = page[-1]
+                if not await self._until_few(found, _REMEMBERED_USERS):
+                    break
+            if await self._until_few(found, 0):
+                await vectors.set_mark(begin - _OVERLAP)
+        except MemrecallError as error:
+            self._note_failure(error)
+        asyncio.get_running_loop().call_later(_LOOK_PAUSE, self.resume)
+
+    async def _until_few(self, users: set[str], most: int) -> bool:
+        """Wait until at most so many of some users have rows to embed; False if that failed."""
+        while is_more := sum(map(self._is_expected, users)) > most:
+            if self._task is None or self._task.done():
+                break
+            await asyncio.wait([self._task], timeout=_PAUSE)
+        return not is_more
 
     def forget(self, user_id: str) -> None:
         """Look at all rows of a user the next time."""
@@ -139,7 +170,7 @@ class VectorWriter:
 
     async def catch_up(self, user_id: str) -> None:
         """Embed what a user has just written here if it is little, so that a search finds it."""
-        if self._embedder is None or not self._is_expected(user_id):
+        if self._embedder is None or self._breaker.is_open or not self._is_expected(user_id):
             return
         self._store.database.owner.require_current()
         try:
@@ -152,7 +183,7 @@ class VectorWriter:
 
     async def catch_up_entries(self, agent_id: str) -> bool:
         """Embed what a knowledge base lacks, if a part of the time is enough; False if not."""
-        if self._embedder is None:
+        if self._embedder is None or self._breaker.is_open:
             return False
         try:
             await self.prepare()
@@ -165,22 +196,23 @@ class VectorWriter:
 
     async def settle(self, seconds: float | None = None) -> None:
         """Wait until the rows are embedded, or that has failed, or the time is over."""
-        if self._task is None or self._task.done():
+        tasks = [task for task in (self._look, self._task) if task and not task.done()]
+        if not tasks:
             return
         self._store.database.owner.require_current()
         self._hurry.set()
         limit = current_deadline()
         if limit is not None:
             seconds = limit.left if seconds is None else min(seconds, limit.left)
-        await asyncio.wait([self._task], timeout=seconds)
+        await asyncio.wait(tasks, timeout=seconds)
 
     async def close(self, seconds: float) -> None:
         """Embed for some seconds more; other processes may embed the rest."""
-        await self.settle(seconds)
+        await self.settle(0.0 if self._breaker.is_open else seconds)
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in filter(None, (self._look, self._task)):
+            task.cancel()
+            await asyncio.wait([task])
         if self._embedder is not None and time.monotonic() < self._lease_end:
             with suppress(StorageError):  # It ends by itself.
                 await self._claim(self._embedder, 0.0)
@@ -300,7 +332,7 @@ class VectorWriter:
         # A message and the memory made of it have the same text, which is embedded once.
         texts = list(dict.fromkeys(item.text for item in rows))
         if rows:
-            matrix = await _embed_within(seconds, embedder, texts)
+            matrix = await self._embed_within(seconds, embedder, texts)
             places = {text: place for place, text in enumerate(texts)}
             vectors = self._store.vectors(embedder.model)
             await vectors.write(rows, matrix[[places[item.text] for item in rows]])
@@ -326,22 +358,20 @@ class VectorWriter:
         vectors = KnowledgeVectors(self._store.database, embedder.model)
         entries = await vectors.pending(_PIECE_ROWS, agent_id)
         if entries:
-            matrix = await _embed_within(seconds, embedder, [entry.text for entry in entries])
+            texts = [entry.text for entry in entries]
+            matrix = await self._embed_within(seconds, embedder, texts)
             await vectors.write(entries, matrix)
         return len(entries)
+
+    async def _embed_within(self, seconds: float, embedder: Embedder, texts: list[str]) -> Vectors:
+        async with time_limit(seconds):
+            vectors = await embedder.embed(texts)
+        self._breaker.close()
+        return vectors
 
     def _note_failure(self, error: MemrecallError) -> None:
         self.failure = str(error)
         log.warning("rows are stored but not embedded yet: %s", error)
-
-
-async def _embed_within(seconds: float, embedder: Embedder, texts: list[str]) -> Vectors:
-    try:
-        async with asyncio.timeout(seconds):
-            return await embedder.embed(texts)
-    except TimeoutError:
-        problem = f"the embedder took longer than {seconds:g} s"
-        raise EmbedderFailed(problem, hint="Check that it responds") from None
 
 
 class VectorStatus:

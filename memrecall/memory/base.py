@@ -204,7 +204,7 @@ class SharedState:
 
     def _make(self, library: Library) -> Resources:
         extractor = self.components.extractor or make_extractor(
-            library.settings, self.components.model_client, library.embedder
+            library.settings, self.components.model_client, library.engine
         )
         library.review_plan, library.contradicts = review_plan, rows_contradict
         ingestor = Ingestor(library, extractor, self.processes, self.jobs)

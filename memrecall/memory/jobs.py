@@ -133,7 +133,7 @@ async def run_process(process: Process, items: list[dict[str, Any]]) -> dict[str
 
 
 _MOST_JOBS = 1_000  # older results are dropped
-_KEPT = timedelta(days=1)
+KEPT = timedelta(days=1)
 _LONGEST = timedelta(hours=1)  # a job that runs longer has lost its process
 
 
@@ -178,7 +178,7 @@ class Jobs:
         """Start a job on a user's data; return its id and state, which other processes can read."""
         job_id = f"{JOB_PREFIX}{secrets.token_hex(8)}"
         record = _record(store, owner, job_id)
-        await record.drop_jobs(datetime.now(UTC) - _KEPT)
+        await record.drop_jobs(datetime.now(UTC) - KEPT)
         await record.save({"state": "running"})
         self._tasks[job_id] = in_background(self._run(store, work, owner, job_id))
         self._tasks[job_id].add_done_callback(ignore_outcome)  # `state` reports it to who asks
@@ -198,7 +198,7 @@ class Jobs:
     ) -> None:
         """Do work that others can see, and that a later process can take up again."""
         record = _record(store, owner, job_id)
-        await record.drop_jobs(datetime.now(UTC) - _KEPT)
+        await record.drop_jobs(datetime.now(UTC) - KEPT)
         state = {**about, "state": "waiting"}
         try:
             await record.save({**about, "state": "running"})
@@ -234,7 +234,7 @@ class Jobs:
             return self.state(job_id, owner)
         is_job = job_id.startswith(JOB_PREFIX)
         checkpoint = await _record(store, owner, job_id).latest() if is_job else None
-        if checkpoint is None or datetime.now(UTC) - checkpoint.created_at > _KEPT:
+        if checkpoint is None or datetime.now(UTC) - checkpoint.created_at > KEPT:
             return self.state(job_id)
         return _stored_state(job_id, checkpoint)
 

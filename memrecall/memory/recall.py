@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from memrecall.embedding import Embedder
+from memrecall.embedding.base import TextEmbedder
 from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
@@ -105,7 +105,7 @@ def client_of(settings: Settings) -> Any:
 
 
 def make_extractor(
-    settings: Settings, client: Any = None, embedder: Embedder | None = None
+    settings: Settings, client: Any = None, embedder: TextEmbedder | None = None
 ) -> Extractor:
     """Return a model extractor if a client is passed or configured, else the rule extractor."""
     # Imported here because a program that only searches needs neither rules nor models.

@@ -211,10 +211,10 @@ class RetentionMixin(MemoryBase):
         return await jobs.find((await self._open()).library.store, job_id, owner)
 
     async def resume(self) -> None:
-        """Go on with what an earlier process may have left of the users who were active last."""
+        """Go on with what earlier processes have left: vectors and summaries."""
         resources = await self._open()
-        latest = await resources.library.vectors.resume()
-        await resources.ingestor.summaries.resume(latest)
+        resources.library.vectors.resume()
+        resources.ingestor.summaries.resume()
 
     async def jobs(self, user_id: str | None = None) -> list[dict[str, Any]]:
         """Return the background jobs of a user's last day, the latest first."""

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from memrecall.extraction.protocol import Extractor, Utterance
-from memrecall.memory.jobs import Jobs
+from memrecall.memory.jobs import KEPT, Jobs
 from memrecall.memory.records import to_utterance
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import JOB_PREFIX, Store, StoredSummary
@@ -34,6 +34,7 @@ _LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
 _MOST_MESSAGES = 200  # that `context` reads
 _MOST_TOKENS = 10_000_000  # more than any model reads
 _MOST_REMADE = 10  # withdrawn summaries of each level that one update makes again
+_RESUME, _PAGE_USERS = "resume", 500  # the task that looks for jobs, page by page
 _PATIENCE, _SHARE = 2.0, 0.25  # seconds, or share of a deadline, that a reader waits
 
 Choice = TypeVar("Choice")
@@ -197,13 +198,19 @@ class SummaryWriter:
         else:
             self._tasks[job_id] = in_background(self._run(scope, job_id))
 
-    async def resume(self, user_ids: Sequence[str]) -> None:
-        """Go on with what an earlier process may have left of some users."""
-        for user_id in user_ids:
-            for job in await self._jobs.list(self._store, user_id):
-                if job.get("kind") == "summaries" and job["state"] in ("running", "waiting"):
-                    names = {"session_id": job["session_id"]}
-                    self.expect(Scope.of_owner(user_id, job["agent_id"], **names))
+    def resume(self) -> None:
+        """Go on with what earlier processes have left of all users."""
+        self._tasks[_RESUME] = in_background(self._resume())
+
+    async def _resume(self) -> None:
+        since, after = datetime.now(UTC) - KEPT, ""
+        while page := await self._store.owners.active_users(since, after, _PAGE_USERS):
+            for user_id in page:
+                for job in await self._jobs.list(self._store, user_id):
+                    if job.get("kind") == "summaries" and job["state"] in ("running", "waiting"):
+                        names = {"session_id": job["session_id"]}
+                        self.expect(Scope.of_owner(user_id, job["agent_id"], **names))
+            after = page[-1]
 
     async def update(self, scope: Scope, *, whole: bool) -> list[StoredSummary]:
         """Summarise all of a session now; return the new summaries."""

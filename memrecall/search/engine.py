@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.base import ThreadedEmbedder, embedder_in_time
+from memrecall.embedding.base import EmbedderBreaker, ThreadedEmbedder, Vectors, embedder_in_time
 from memrecall.embedding.embedders import LocalEmbedder
 from memrecall.embedding.query_map import QueryMap
 from memrecall.errors import EmbedderFailed
@@ -51,8 +51,8 @@ from memrecall.workers import in_process
 _CACHED_QUERIES = 256
 _QUESTIONS_AT_ONCE = 16
 _REQUESTS_AT_ONCE = 8  # to an embedder that can answer several
-# For a vector without a deadline, and for loading a local model.
-EMBEDDER_SECONDS, _LOAD_SECONDS = 10.0, 120.0
+# At most for a vector, and for loading a local model.
+EMBEDDER_SECONDS, _LOAD_SECONDS = 5.0, 120.0
 _LAST_LINE_WEIGHT = 1.0  # of 0.3 and 1.0, the latter found a tenth more answers to follow-ups
 
 
@@ -92,6 +92,7 @@ class SearchEngine:
         self._cache = cache
         self._query_map = query_map
         self._seconds = embedder_seconds
+        self.breaker = EmbedderBreaker()
         groups = 1 if isinstance(embedder, ThreadedEmbedder) else _REQUESTS_AT_ONCE
         self._embed_question = CallBatcher(self._embed_questions, _QUESTIONS_AT_ONCE, groups)
         self._vectors: dict[str, Floats] = {}
@@ -271,12 +272,17 @@ class SearchEngine:
             return self._vectors[text]
         async with embedder_in_time(_LOAD_SECONDS):
             await self.load_embedder()
-        async with embedder_in_time(self._seconds):  # waiting for others included
+        async with self.breaker.in_time(self._seconds):  # waiting for others included
             vector = await self._embed_question(text)
         if len(self._vectors) >= _CACHED_QUERIES:
             self._vectors.pop(next(iter(self._vectors)))
         self._vectors[text] = vector
         return vector
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return the vectors of texts that are no questions, unless that takes too long."""
+        async with self.breaker.in_time(self._seconds):
+            return await self._require_embedder().embed(texts)
 
     def _require_embedder(self) -> Embedder:
         if self._embedder is None:
@@ -318,8 +324,7 @@ class SearchEngine:
             return None
         if self._background is None:
             try:
-                async with embedder_in_time(self._seconds):
-                    self._background = await self._embedder.embed(BACKGROUND)
+                self._background = await self.embed(BACKGROUND)
             except EmbedderFailed:
                 return None
         return Noise.of(self._background @ vector)

@@ -99,6 +99,14 @@ class Owners:
         latest = active.order_by(users.c.last_active_time.desc()).limit(limit)
         return [row.user_id for row in await self._database.fetch(latest)]
 
+    async def active_users(self, since: datetime | None, after: str, limit: int) -> list[str]:
+        """Return users by id: those who wrote or recalled since a moment, or all."""
+        statement = select(users.c.user_id).where(users.c.user_id > after)
+        if since is not None:
+            statement = statement.where(users.c.last_active_time >= since)
+        page = await self._database.fetch(statement.order_by(users.c.user_id).limit(limit))
+        return [row.user_id for row in page]
+
     async def list_users(
         self,
         agent_id: str | None = None,

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import lock_knowledge, lock_users
+from memrecall.store.database.locks import forget_mark, lock_knowledge, lock_users
 from memrecall.store.database.memory_tables import (
     MEMORY_TABLES,
     aliases,
@@ -186,5 +186,6 @@ async def _rewrite(
     (owner_key,) = owners.primary_key.columns
     await connection.execute(update(owners).where(owner_key == owner).values(epoch=new_epoch()))
     if owners is users:
+        await forget_mark(connection)
         entry = AuditEntry("scan", "memrecall", count=len(changes))
         await write_entry(connection, Scope.of_owner(owner), entry, datetime.now(UTC))

@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import InvalidArgument, NotFound, describe_validation_error
 from memrecall.scope import Scope, space_of
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import ensure_agents, lock_scopes, lock_users
+from memrecall.store.database.locks import ensure_agents, forget_mark, lock_scopes, lock_users
 from memrecall.store.database.memberships import note_spaces
 from memrecall.store.database.memory_tables import MEMORY_TABLES, revisions
 from memrecall.store.database.statements import (
@@ -290,6 +290,7 @@ async def _import(
         names = row.keys() - {"user_id"} if is_new else row.keys() & _PROFILE
         statement = update(users).where(users.c.user_id == user_id)
         await connection.execute(statement.values({name: row[name] for name in names}))
+    await forget_mark(connection)
     return +statuses  # without those that are 0
 
 

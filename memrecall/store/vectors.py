@@ -14,12 +14,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Select, and_, bindparam, func, literal, null, or_, select, union_all, update
+from sqlalchemy import (
+    Select,
+    and_,
+    bindparam,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import EmbeddingModelMismatch, StorageError
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import Locks, lock_users
+from memrecall.store.database.locks import MARK_NAME, Locks, forget_mark, lock_users
 from memrecall.store.database.memory_tables import knowledge
 from memrecall.store.database.statements import insert_missing, select_by_keys, upsert
 from memrecall.store.database.tables import memories, messages, meta, users, vectors
@@ -88,7 +99,7 @@ def _pending_of_user() -> Select[Any]:
     return select(both).order_by(both.c.change_no, both.c.kind == "user")
 
 
-_WITHOUT_VECTOR = (
+_WITHOUT_VECTOR: Sequence[Select[Any]] = (
     _without_vector("message", messages, messages.c.message_id, messages.c.content),
     _without_vector("memory", memories, memories.c.memory_key, _MEMORY_TEXT),
 )
@@ -120,7 +131,23 @@ class VectorStore:
 
     async def set_model(self) -> None:
         """Make this the database's model; vectors of others count as missing."""
-        await self._database.transact(lambda c: c.execute(upsert(c, meta, ["value"]), self._meta))
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(upsert(connection, meta, ["value"]), self._meta)
+            await forget_mark(connection)
+
+        await self._database.transact(work)
+
+    async def mark(self) -> datetime | None:
+        """Return since when a user must have been active to have rows without a vector."""
+        statement = select(meta.c.value).where(meta.c.name == MARK_NAME)
+        rows = await self._database.fetch(statement)
+        return datetime.fromisoformat(rows[0].value) if rows else None
+
+    async def set_mark(self, moment: datetime) -> None:
+        """Note that users who were not active since a moment have no rows without a vector."""
+        row = {"name": MARK_NAME, "value": moment.isoformat()}
+        await self._database.transact(lambda c: c.execute(upsert(c, meta, ["value"]), row))
 
     async def write(self, items: Sequence[PendingText], matrix: Matrix) -> None:
         """Store a vector for each row that still exists with the text it was made from."""
@@ -192,11 +219,18 @@ class VectorStore:
 
     async def count_pending(self, user_id: str | None = None) -> int:
         """Return the number of rows without a vector of this model: one user's, or all."""
-        both = union_all(*_WITHOUT_VECTOR).subquery()
-        statement = select(func.count().label("n")).select_from(both)
-        if user_id is not None:
-            statement = statement.where(both.c.user_id == user_id)
-        return int((await self._database.fetch(statement, {"of_model": self.model}))[0].n)
+        return sum((await self.count_by_user(None if user_id is None else [user_id])).values())
+
+    async def count_by_user(self, user_ids: Sequence[str] | None) -> dict[str, int]:
+        """Return how many rows of users, or of all, have no vector of this model."""
+        parts = _WITHOUT_VECTOR
+        if user_ids is not None:
+            tables = (messages, memories)
+            parts = [p.where(t.c.user_id.in_(user_ids)) for p, t in zip(parts, tables, strict=True)]
+        both = union_all(*parts).subquery()
+        counts = select(both.c.user_id, func.count().label("n")).group_by(both.c.user_id)
+        rows = await self._database.fetch(counts, {"of_model": self.model})
+        return {row.user_id: row.n for row in rows}
 
     async def claim(self, owner: str, seconds: float, asked: Sequence[str]) -> list[str] | None:
         """Let one process embed for some seconds; return the users that others have asked for.

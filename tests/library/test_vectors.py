@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,16 +12,20 @@ from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.library import vectors as writing
 from memrecall.library.knowledge import KnowledgeBase
-from memrecall.memory import Library
+from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchPage, SearchRequest
+from memrecall.search.engine import EMBEDDER_SECONDS
 from memrecall.server.metrics import Metrics
 from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store
+from memrecall.store.owners import Owners
+from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import KnowledgeVectors
 from memrecall.timing.deadlines import deadline
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
+from ..server.test_deadlines import Clock
 from ..waiting import LIMIT, wait_until
 
 ANN, BEN, CY = Scope("ann"), Scope("ben"), Scope("cy")
@@ -103,6 +108,35 @@ async def test_writes_of_any_size_answer_while_the_embedder_hangs(
     await library.vectors.settle()
     assert library.vectors.backlog == 0
     assert await count_missing(library, BEN) == 0
+
+
+async def test_hanging_embedder_is_skipped_until_it_answers(
+    library: Library, embedder: GatedEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, memory = Clock(monkeypatch), AsyncMemory(library=library, user_id="ben")
+    await library.add_messages(ANN, make_messages(30))
+    await wait_until(lambda: embedder.waiting)
+    with deadline(0.02):  # It says little about the embedder.
+        assert (await library.search(ANN, SearchRequest("tea"))).embedder_failure
+    asking = asyncio.create_task(library.search(ANN, SearchRequest("milk")))
+    await wait_until(lambda: ["milk"] in embedder.calls)
+    clock.advance(EMBEDDER_SECONDS)
+    assert "took longer than" in (await asking).embedder_failure
+    calls = len(embedder.calls)
+    async with asyncio.timeout(LIMIT):
+        await memory.add("I moved to Lisbon. I am allergic to nuts.")
+        found = await memory.search("Lisbon")
+        recalled = await memory.recall("When did I move to Lisbon?")
+    assert found["results"]
+    assert "Lisbon" in recalled.handoff.search_summary
+    assert len(embedder.calls) == calls
+    clock.advance(10.0)
+    asking = asyncio.create_task(library.search(ANN, SearchRequest("coffee")))
+    await wait_until(lambda: len(embedder.calls) > calls)
+    assert (await library.search(ANN, SearchRequest("cocoa"))).embedder_failure
+    embedder.gate.set()
+    assert not (await asking).embedder_failure
+    assert not (await library.search(ANN, SearchRequest("cocoa"))).embedder_failure
 
 
 async def test_small_job_is_embedded_before_a_large_one(
@@ -202,15 +236,44 @@ async def test_one_process_embeds_for_all(
     assert other.calls == []
 
 
-async def test_new_process_embeds_what_another_left(location: str, embedder: GatedEmbedder) -> None:
+async def test_new_process_embeds_what_another_left(
+    location: str, embedder: GatedEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrecall.library.library._CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "_LOOK_USERS", 64)
+    monkeypatch.setattr(writing, "_OVERLAP", timedelta())
+    users = [Scope(f"user {number:03}") for number in range(160)]
     async with await Store.open(location) as store:
-        await store.timeline(ANN).add(make_messages(50))
-        await store.timeline(BEN).add(make_messages(50))
-    embedder.gate.set()
+        for user in users:
+            await store.timeline(user).add(make_messages(5))
     async with await open_library(location, embedder) as library:
-        await library.vectors.resume()
-        await library.vectors.settle()
-        assert await count_missing(library, ANN) == await count_missing(library, BEN) == 0
+        library.vectors.resume()
+        # Every row is counted while none can be embedded.
+        await wait_until(lambda: library.vectors.backlogs == (800, 5))
+        assert await library.store.vectors(embedder.model).mark() is None
+    looked: list[int] = []
+    active_users = Owners.active_users
+
+    async def watched(*arguments: Any) -> Any:
+        page = await active_users(*arguments)
+        looked.append(len(page))
+        return page
+
+    monkeypatch.setattr(Owners, "active_users", watched)
+    for expected in ([64, 64, 32, 0], [0]):  # A second start looks at no user again.
+        looked.clear()
+        embedder = GatedEmbedder()
+        embedder.gate.set()
+        async with await open_library(location, embedder) as library:
+            library.vectors.resume()
+            await library.vectors.settle()
+            assert await library.store.vectors(embedder.model).count_pending() == 0
+            assert library.vectors.backlog == 0
+        assert looked == expected
+    async with await Store.open(location) as store:
+        records = [record async for record in export_user(store.database, users[0].user_id)]
+        await import_user(store.database, "cy", records)  # They were not active.
+        assert await store.vectors(embedder.model).mark() is None
 
 
 async def test_settle_and_close_end_although_the_embedder_hangs(

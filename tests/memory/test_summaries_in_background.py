@@ -96,6 +96,9 @@ async def test_work_that_was_stopped_goes_on_in_a_later_process(location: str) -
     async with await Store.open(location) as store:
         turns = [s for s in await store.session_state(ANN).summaries() if s.level == 0]
         assert len(turns) == SUMMARIES_PER_CHUNK  # what the first piece made
+        message = NewMessage(role=Role.USER, content="hello")
+        for number in range(101):  # were active later
+            await store.timeline(Scope(f"user {number}")).add([message])
 
     extractor.gate.set()
     async with open_memory(location, extractor) as memory:

@@ -180,7 +180,7 @@ def _log_sweep(report: dict[str, Any]) -> None:
 
 def _create_memory(library: Library, model_client: Any) -> AsyncMemory:
     """Return an unbound memory, which requests only get bound to their user."""
-    extractor = make_extractor(replace(library.settings, model=""), model_client, library.embedder)
+    extractor = make_extractor(replace(library.settings, model=""), model_client, library.engine)
     return AsyncMemory(library=library, extractor=extractor, permissions=Permission)
 
 

@@ -363,7 +363,7 @@ def make_context(
 def make_ingestor(library: Library, model_client: Any) -> Ingestor:
     """Return what `remember` writes with: the model decides what is replaced, or rules do."""
     library.review_plan = review_plan
-    extractor = make_extractor(replace(library.settings, model=""), model_client, library.embedder)
+    extractor = make_extractor(replace(library.settings, model=""), model_client, library.engine)
     return Ingestor(library, extractor, Processes())
 
 

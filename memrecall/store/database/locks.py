@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select, update
+from sqlalchemy import Select, bindparam, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled, Forbidden, NotFound
@@ -22,7 +22,7 @@ from memrecall.store.database.statements import (
     new_epoch,
     split,
 )
-from memrecall.store.database.tables import agents, sessions, users
+from memrecall.store.database.tables import agents, meta, sessions, users
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -49,6 +49,8 @@ _SAVE_USER = update(users).where(users.c.user_id == bindparam("of_user"))
 _SAVE_SESSION = update(sessions).where(
     sessions.c.user_id == bindparam("of_user"), sessions.c.session_id == bindparam("of_session")
 )
+
+MARK_NAME = "embedded_until"  # the row of `meta`
 
 
 @dataclass(slots=True)
@@ -305,3 +307,8 @@ def require_enabled(kind: str, name: str, status: int) -> None:
     if not status:
         hint = f"`memrecall {kind}s enable {name}`"
         raise Disabled(f"{kind} {name!r} is disabled", hint=hint, **{f"{kind}_id": name})
+
+
+async def forget_mark(connection: AsyncConnection) -> None:
+    """Let a service look at all users: rows without vectors were stored, and nobody was active."""
+    await connection.execute(delete(meta).where(meta.c.name == MARK_NAME))
