@@ -10,13 +10,14 @@ from sqlalchemy import select
 
 from memrecall.errors import EmbedderFailed, StorageFull, StorageUnreachable
 from memrecall.server.http import context
-from memrecall.server.http.context import Check, Readiness
+from memrecall.server.http.context import Check, Readiness, _library_checks
 from memrecall.server.metrics import STATES
 from memrecall.store.database.write_state import WriteState
 
 from ..databases import PostgresqlServer
 from ..store.contention import lock_of_another_writer, wait_for_blocked
 from .http_service import Clock, HttpService, check_error, make_message, write_messages
+from .test_deadlines import wait_for_embedder
 
 
 class Dependency:
@@ -99,6 +100,7 @@ async def test_space_that_is_free_again_ends_it_without_a_write(
     usage = SimpleNamespace(free=0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     state = WriteState(tmp_path / "a.db")
+    assert state.problem() == "disk full"  # before a write fails
     state.record_failure(StorageFull("no space is left"))
     assert state.problem() == "disk full"
     state.record_success()  # of a small write
@@ -179,6 +181,21 @@ async def test_callers_share_a_check_and_others_can_be_added() -> None:
     assert dependency.calls == 1
     readiness.checks["workers"] = Check(dependency.respond)
     assert await readiness.outcomes() == {"database": True, "workers": True}
+
+
+async def test_service_whose_embedder_hangs_is_ready(
+    service: HttpService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "_OPTIONAL_SECONDS", 0.01)
+    wait = wait_for_embedder(service.library, monkeypatch)
+    operator = service.client()
+    service.app.service.readiness = Readiness(_library_checks(service.library))
+    assert (await operator.get("/metrics")).status_code == 200
+    assert wait.entered == 0
+    answer = (await operator.get("/readyz")).raise_for_status().json()
+    assert (answer["status"], answer["checks"]["embedder"]) == ("ready", "failed")
+    assert wait.entered == 1
+    assert service.app.service.state == "ready"
 
 
 async def test_check_that_hangs_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1586,13 +1586,13 @@ export interface components {
             /** Format: date-time */
             created_at: string;
         };
-        /** @description What the service needs, and that all of it responds; `reason` says why writes fail. */
+        /** @description What responds: all that the service needs; `reason` says why writes fail. */
         ReadinessReport: {
             /** @enum {string} */
             status: "ready" | "read-only";
             reason?: ("disk full" | "disk error" | "log lost" | "read-only file" | "read-only server" | "read-only setting") | null;
             checks: {
-                [key: string]: "ok";
+                [key: string]: "ok" | "failed";
             };
         };
         /** @description The handoff: the fields of `HandoffInput`, and the message written from them. */

@@ -336,7 +336,7 @@ async def read_readiness(request: Request) -> Response:
         return problem_response(_LOADING)
     outcomes = await service.readiness.outcomes()
     checks = {name: "ok" if is_ready else "failed" for name, is_ready in outcomes.items()}
-    if all(outcomes.values()):
+    if not service.readiness.has_failed:
         reason = service.library.store.database.write_problem
         status = {"status": "read-only", "reason": reason} if reason else {"status": "ready"}
         return JsonResponse({**status, "checks": checks})
@@ -351,7 +351,7 @@ async def read_readiness(request: Request) -> Response:
 async def read_metrics(context: Context) -> Response:
     """Return metrics for Prometheus; requires an operator key."""
     context.principal.require_operator()
-    await context.service.readiness.outcomes()
+    await context.service.readiness.outcomes(only_required=True)
     context.service.measure()
     return Response(context.service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 

@@ -39,7 +39,7 @@ from memrecall.workers import SMALL_TEXT, in_process
 
 log = logging.getLogger("memrecall.server")
 
-CHECK_SECONDS = 5.0  # for one check
+CHECK_SECONDS, _OPTIONAL_SECONDS = 5.0, 1.0  # for one check
 _FAILED_SECONDS = 1.0  # until a failed check runs again
 _READY_TEXT = "ready"
 _OPENED_USERS = 3  # whose indexes are open when the service is ready
@@ -61,10 +61,11 @@ _USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯�
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that requests need; `run` raises if it is not ready."""
+    """Something that requests need, or would use; `run` raises if it is not ready."""
 
     run: Callable[[], Awaitable[object]]
     seconds: float = 1.0  # that a success is valid
+    is_required: bool = True
 
 
 class Readiness:
@@ -76,23 +77,28 @@ class Readiness:
         self._outcomes: dict[str, tuple[bool, float]] = {}  # and until when they are valid
         self._lock = asyncio.Lock()
 
-    async def outcomes(self) -> dict[str, bool]:
+    async def outcomes(self, *, only_required: bool = False) -> dict[str, bool]:
         """Return which checks succeed."""
+        names = self._required if only_required else list(self.checks)
         async with self._lock:
-            await asyncio.gather(*(self._renew(name) for name in self.checks))
-            return {name: self._outcomes[name][0] for name in self.checks}
+            await asyncio.gather(*map(self._renew, names))
+            return {name: self._outcomes[name][0] for name in names}
+
+    @property
+    def _required(self) -> list[str]:
+        return [name for name, check in self.checks.items() if check.is_required]
 
     @property
     def has_failed(self) -> bool:
-        """True if a check failed when it was last run."""
-        return not all(is_ready for is_ready, _ in self._outcomes.values())
+        """True if a required check failed when it was last run."""
+        return not all(self._outcomes.get(name, (True,))[0] for name in self._required)
 
     async def _renew(self, name: str) -> None:
         if self._outcomes.get(name, (False, 0.0))[1] > self._clock():
             return
         check = self.checks[name]
         try:
-            async with asyncio.timeout(CHECK_SECONDS):
+            async with asyncio.timeout(CHECK_SECONDS if check.is_required else _OPTIONAL_SECONDS):
                 await check.run()
         except (MemrecallError, TimeoutError) as error:
             fields = {"check": name, "error": type(error).__name__}
@@ -111,7 +117,11 @@ def _library_checks(library: Library) -> dict[str, Check]:
     checks = {"database": Check(ask_database), "workers": Check(ask_worker)}
     embedder = library.embedder
     if embedder is not None:  # a remote one costs money, so it is not asked every second
-        checks["embedder"] = Check(lambda: embedder.embed([_READY_TEXT]), seconds=30.0)
+
+        async def ask_embedder() -> None:
+            await embedder.embed([_READY_TEXT])
+
+        checks["embedder"] = Check(ask_embedder, seconds=30.0, is_required=False)  # words suffice
     return checks
 
 

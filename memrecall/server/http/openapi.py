@@ -49,11 +49,11 @@ class Health(BaseModel):
 
 
 class ReadinessReport(BaseModel):
-    """What the service needs, and that all of it responds; `reason` says why writes fail."""
+    """What responds: all that the service needs; `reason` says why writes fail."""
 
     status: Literal["ready", "read-only"]
     reason: WriteProblem | None = None
-    checks: dict[str, Literal["ok"]]
+    checks: dict[str, Literal["ok", "failed"]]
 
 
 class ErrorDetail(BaseModel):

@@ -54,11 +54,14 @@ class WriteState:
 
     def problem(self) -> WriteProblem | None:
         """Return why writes fail, or None. Nothing is written to find out."""
-        if self._file is not None and self._reason is not None:
-            if _has_cause(self._reason, self._file):
-                self._is_cause_seen = True
-            elif self._is_cause_seen:
-                self._reason = None
+        if self._file is None:
+            return self._reason
+        if self._reason is None:
+            return _DISK_FULL if _is_full(self._file) else None
+        if _has_cause(self._reason, self._file):
+            self._is_cause_seen = True
+        elif self._is_cause_seen:
+            self._reason = None
         return self._reason
 
 
