@@ -1,11 +1,14 @@
 """Supported clients: their events and payloads, settings files and output format.
 
-Every entry follows the public page that its `docs` name.
+Every entry of `clients.json` follows the public page that its `docs` name. The project's file of
+Claude Code is the one that is not committed, because the command is local; its MCP servers are in
+the user's file, because `.mcp.json` would be committed.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 _MIN_TIMEOUT, _MARGIN = 10, 5  # seconds
@@ -18,7 +21,7 @@ class HookEvent(NamedTuple):
     """An event of a client, and the payload fields that hold messages."""
 
     name: str
-    texts: tuple[tuple[TurnRole, str], ...] = ()
+    texts: Sequence[tuple[TurnRole, str]] = ()
     recalls: bool = False  # the first text is recalled for before the model sees it
     briefs: bool = False  # the model gets a brief of the project
     compacts: bool = False  # the client is about to replace the conversation by a summary
@@ -29,7 +32,7 @@ class McpFile(NamedTuple):
 
     user_file: str
     project_file: str  # "": the user's file has an object `projects` with the folders
-    keys: tuple[str, ...] = ("mcpServers",)
+    keys: Sequence[str] = ("mcpServers",)
     is_list: bool = False  # the command and its arguments are one list
     folder: str = "."  # how an entry names the folder of the session
 
@@ -58,7 +61,7 @@ class Client(NamedTuple):
     home_variable: str = ""
     timeout_unit: int | None = 1  # parts of a second; None: no timeout is set
     is_grouped: bool = True  # an entry of an event is a group of hooks
-    required: tuple[tuple[str, int], ...] = ()  # other settings that the file must have
+    required: Sequence[tuple[str, int]] = ()  # other settings that the file must have
     note: str = ""
 
     def event(self, name: str) -> HookEvent | None:
@@ -92,86 +95,11 @@ class Client(NamedTuple):
         return json.dumps({self.output: {"hookEventName": event, "additionalContext": block}})
 
 
-_PROMPT: tuple[tuple[TurnRole, str], ...] = (("user", "prompt"),)
-_STOP = HookEvent("Stop", (("assistant", "last_assistant_message"),))
-_SESSION_EVENTS = (HookEvent("SessionStart", briefs=True), HookEvent("PreCompact", compacts=True))
+def _read_clients() -> Iterator[Client]:
+    for fields in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8")):
+        events = [HookEvent(**event) for event in fields.pop("events", ())]
+        mcp = McpFile(**fields.pop("mcp"))
+        yield Client(**fields, events=tuple(events), mcp=mcp)
 
-CLIENTS: Mapping[str, Client] = {
-    client.name: client
-    for client in (
-        Client(
-            name="claude-code",
-            title="Claude Code",
-            docs="https://code.claude.com/docs/en/hooks",
-            program="claude",
-            events=(HookEvent("UserPromptSubmit", _PROMPT, recalls=True), _STOP, *_SESSION_EVENTS),
-            user_file=".claude/settings.json",
-            project_file=".claude/settings.local.json",  # not committed: the command is local
-            mcp=McpFile(".claude.json", ""),  # .mcp.json would be committed
-            home_variable="CLAUDE_CONFIG_DIR",
-        ),
-        Client(
-            name="codex",
-            title="Codex",
-            docs="https://developers.openai.com/codex/hooks",
-            program="codex",
-            events=(HookEvent("UserPromptSubmit", _PROMPT, recalls=True), _STOP, *_SESSION_EVENTS),
-            user_file=".codex/hooks.json",
-            project_file=".codex/hooks.json",
-            mcp=McpFile(".codex/config.toml", ".codex/config.toml", ("mcp_servers",)),
-            turn="turn_id",
-            home_variable="CODEX_HOME",
-            note="Codex runs new hooks only after you have reviewed and trusted them in Codex.",
-        ),
-        Client(
-            name="cursor",
-            title="Cursor",
-            docs="https://cursor.com/docs/hooks",
-            program="cursor",
-            events=(
-                HookEvent("beforeSubmitPrompt", _PROMPT, recalls=True),
-                HookEvent("afterAgentResponse", (("assistant", "text"),)),
-                HookEvent("sessionStart", briefs=True),
-                HookEvent("preCompact", compacts=True),
-            ),
-            user_file=".cursor/hooks.json",
-            project_file=".cursor/hooks.json",
-            mcp=McpFile(".cursor/mcp.json", ".cursor/mcp.json", folder="${workspaceFolder}"),
-            session="conversation_id",
-            turn="generation_id",
-            folder="workspace_roots",
-            output="additional_context",
-            timeout_unit=None,
-            is_grouped=False,
-            required=(("version", 1),),
-            note="Cursor's documentation lists additional_context for sessionStart, but not for"
-            " beforeSubmitPrompt: versions that ignore it there store turns without recalling.",
-        ),
-        Client(
-            name="gemini",
-            title="Gemini CLI",
-            docs="https://geminicli.com/docs/hooks/reference",
-            program="gemini",
-            events=(
-                HookEvent("BeforeAgent", _PROMPT, recalls=True),
-                HookEvent("AfterAgent", (("assistant", "prompt_response"),)),
-                HookEvent("SessionStart", briefs=True),
-                HookEvent("PreCompress", compacts=True),
-            ),
-            user_file=".gemini/settings.json",
-            project_file=".gemini/settings.json",
-            mcp=McpFile(".gemini/settings.json", ".gemini/settings.json"),
-            timeout_unit=1_000,
-        ),
-        Client(
-            name="opencode",
-            title="OpenCode",
-            docs="https://opencode.ai/docs/mcp-servers",
-            program="opencode",
-            mcp=McpFile(".config/opencode/opencode.json", "opencode.json", ("mcp",), is_list=True),
-            output="",
-            note="OpenCode has plugins in place of hooks: it gets the tools of the MCP server, but"
-            " nothing is recalled or stored by itself.",
-        ),
-    )
-}
+
+CLIENTS: Mapping[str, Client] = {client.name: client for client in _read_clients()}

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,7 +161,7 @@ class Installation(NamedTuple):
             )
         return entries
 
-    def _mcp_keys(self, mcp: McpFile, path: Path) -> tuple[str, ...]:
+    def _mcp_keys(self, mcp: McpFile, path: Path) -> Sequence[str]:
         if self.project is not None and not mcp.project_file:
             return ("projects", str(self.project), *mcp.keys)
         if mcp.is_list and (text := read_text(path)):  # OpenCode 2 has moved its servers
