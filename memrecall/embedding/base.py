@@ -292,13 +292,7 @@ _HANGING_SECONDS, _SKIPPED_SECONDS = 1.0, 10.0
 async def embedder_in_time(most: float) -> AsyncIterator[None]:
     """Wait for the embedder for some seconds, or for a share of the deadline if that is less."""
     limit = current_deadline()
-    async with time_limit(most if limit is None else min(most, _SHARE * limit.left)):
-        yield
-
-
-@asynccontextmanager
-async def time_limit(seconds: float) -> AsyncIterator[None]:
-    """Wait for the embedder for some seconds; then raise EmbedderFailed."""
+    seconds = most if limit is None else min(most, _SHARE * limit.left)
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -161,12 +161,10 @@ async def _check_rows(library: Library, deep: bool) -> list[Finding]:
 async def _compare_indexes(library: Library, deep: bool) -> list[str]:
     """Return the users whose index, loaded as a search does, differs from the stored rows."""
     problems: list[str] = []
-    after: str | None = ""
-    while after is not None:
-        page = await library.store.owners.list_users(None, after, _USERS_PER_PAGE, spaces=True)
-        differences = [await _compare_index(library, user["user_id"]) for user in page.items]
-        problems += filter(None, differences)
-        after = page.next_after if deep else None
+    async for page in library.store.owners.pages(_USERS_PER_PAGE):
+        problems += filter(None, [await _compare_index(library, user_id) for user_id in page])
+        if not deep:
+            break
     return problems
 
 

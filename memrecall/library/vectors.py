@@ -22,7 +22,7 @@ from functools import partial
 from itertools import accumulate
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.base import TEXT_CHARACTERS, EmbedderBreaker, Vectors, time_limit
+from memrecall.embedding.base import TEXT_CHARACTERS, EmbedderBreaker, Vectors, embedder_in_time
 from memrecall.errors import EmbedderFailed, InvalidArgument, MemrecallError, StorageError
 from memrecall.plugins import find_plugin, require_plugin
 from memrecall.search.index.external import VectorDB
@@ -139,15 +139,14 @@ class VectorWriter:
 
     async def _find_backlog(self, embedder: Embedder) -> None:
         vectors, begin = self._store.vectors(embedder.model), datetime.now(UTC)
-        after, found = "", set[str]()
+        found: set[str] = set()
         try:
             since = await vectors.mark()
             self.expect({}, entries=1)
-            while page := await self._store.owners.active_users(since, after, _LOOK_USERS):
+            async for page in self._store.owners.pages(_LOOK_USERS, since):
                 for user_id, count in (await vectors.count_by_user(page)).items():
                     self.expect_missing(user_id, count)
                     found.add(user_id)
-                after = page[-1]
                 if not await self._until_few(found, _REMEMBERED_USERS):
                     break
             if await self._until_few(found, 0):
@@ -222,21 +221,16 @@ class VectorWriter:
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
         self._through.clear()
-        total = 0
-        after: str | None = ""
-        while after is not None:
-            page = await self._store.owners.list_users(None, after, _PIECE_USERS, spaces=True)
-            for user in page.items:
+        total, size = 0, (_PIECE_ROWS, _PIECE_CHARACTERS)
+        async for page in self._store.owners.pages(_LOOK_USERS):
+            for user_id in await self._store.vectors(self._embedder.model).count_by_user(page):
                 has_more = True
                 while has_more:
-                    part = await self._pending(
-                        self._embedder, user["user_id"], _PIECE_ROWS, _PIECE_CHARACTERS
-                    )
+                    part = await self._pending(self._embedder, user_id, *size)
                     await self._embed(self._embedder, [part], _PIECE_SECONDS)
                     total += len(part.rows)
                     progress(len(part.rows))
                     has_more = part.has_more
-            after = page.next_after
         while count := await self._embed_entries(self._embedder, _PIECE_SECONDS):
             total += count
             progress(count)
@@ -364,7 +358,7 @@ class VectorWriter:
         return len(entries)
 
     async def _embed_within(self, seconds: float, embedder: Embedder, texts: list[str]) -> Vectors:
-        async with time_limit(seconds):
+        async with embedder_in_time(seconds):
             vectors = await embedder.embed(texts)
         self._breaker.close()
         return vectors

@@ -203,14 +203,13 @@ class SummaryWriter:
         self._tasks[_RESUME] = in_background(self._resume())
 
     async def _resume(self) -> None:
-        since, after = datetime.now(UTC) - KEPT, ""
-        while page := await self._store.owners.active_users(since, after, _PAGE_USERS):
+        since = datetime.now(UTC) - KEPT
+        async for page in self._store.owners.pages(_PAGE_USERS, since):
             for user_id in page:
                 for job in await self._jobs.list(self._store, user_id):
                     if job.get("kind") == "summaries" and job["state"] in ("running", "waiting"):
                         names = {"session_id": job["session_id"]}
                         self.expect(Scope.of_owner(user_id, job["agent_id"], **names))
-            after = page[-1]
 
     async def update(self, scope: Scope, *, whole: bool) -> list[StoredSummary]:
         """Summarise all of a session now; return the new summaries."""

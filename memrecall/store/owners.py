@@ -1,7 +1,7 @@
 """Agents, users and sessions: listed, disabled, ended and erased by an operator."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -99,13 +99,16 @@ class Owners:
         latest = active.order_by(users.c.last_active_time.desc()).limit(limit)
         return [row.user_id for row in await self._database.fetch(latest)]
 
-    async def active_users(self, since: datetime | None, after: str, limit: int) -> list[str]:
-        """Return users by id: those who wrote or recalled since a moment, or all."""
-        statement = select(users.c.user_id).where(users.c.user_id > after)
+    async def pages(self, size: int, since: datetime | None = None) -> AsyncIterator[list[str]]:
+        """Yield the ids of all users and spaces' owners, or of those active since a moment."""
+        statement = select(users.c.user_id).order_by(users.c.user_id).limit(size)
         if since is not None:
             statement = statement.where(users.c.last_active_time >= since)
-        page = await self._database.fetch(statement.order_by(users.c.user_id).limit(limit))
-        return [row.user_id for row in page]
+        page = [""]
+        while page:
+            rows = await self._database.fetch(statement.where(users.c.user_id > page[-1]))
+            if page := [row.user_id for row in rows]:
+                yield page
 
     async def list_users(
         self,
@@ -257,12 +260,9 @@ class Owners:
     async def purge_traces(self, before: datetime) -> int:
         """Remove the traces of all users made before a moment, and return how many."""
         count = 0
-        after: str | None = ""
-        while after is not None:
-            page = await self._list(select(users.c.user_id), users.c.user_id, after, LIST_SIZE)
-            for user in page.items:
-                count += await self._purge_traces(user["user_id"], before)
-            after = page.next_after
+        async for page in self.pages(LIST_SIZE):
+            for user_id in page:
+                count += await self._purge_traces(user_id, before)
         await self._database.truncate_log()
         return count
 

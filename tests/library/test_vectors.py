@@ -19,9 +19,8 @@ from memrecall.search.engine import EMBEDDER_SECONDS
 from memrecall.server.metrics import Metrics
 from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store
-from memrecall.store.owners import Owners
 from memrecall.store.transfer import export_user, import_user
-from memrecall.store.vectors import KnowledgeVectors
+from memrecall.store.vectors import KnowledgeVectors, VectorStore
 from memrecall.timing.deadlines import deadline
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
@@ -252,15 +251,14 @@ async def test_new_process_embeds_what_another_left(
         await wait_until(lambda: library.vectors.backlogs == (800, 5))
         assert await library.store.vectors(embedder.model).mark() is None
     looked: list[int] = []
-    active_users = Owners.active_users
+    count_by_user = VectorStore.count_by_user
 
-    async def watched(*arguments: Any) -> Any:
-        page = await active_users(*arguments)
-        looked.append(len(page))
-        return page
+    async def watched(self: VectorStore, page: Any) -> Any:
+        looked.extend([len(page)] if page else [])
+        return await count_by_user(self, page)
 
-    monkeypatch.setattr(Owners, "active_users", watched)
-    for expected in ([64, 64, 32, 0], [0]):  # A second start looks at no user again.
+    monkeypatch.setattr(VectorStore, "count_by_user", watched)
+    for expected in ([64, 64, 32], []):  # A second start looks at no user again.
         looked.clear()
         embedder = GatedEmbedder()
         embedder.gate.set()

@@ -166,17 +166,14 @@ async def _copy_by_user(source: Database, copy: _Copy) -> None:
     # Agents as of the moment of their knowledge. Users may refer to newer ones.
     shared = [table for table in metadata.sorted_tables if table not in USER_TABLES]
     await _copy_tables(source, shared, copy)
-    after: str | None = ""
-    while after is not None:
-        page = await Owners(source).list_users(after=after, limit=_ROWS, spaces=True)
-        for user in page.items:
-            rows = await _read_user(source, user["user_id"], user_tables)
+    async for page in Owners(source).pages(_ROWS):
+        for user_id in page:
+            rows = await _read_user(source, user_id, user_tables)
             named = {row["agent_id"] for part in rows.values() for row in part if "agent_id" in row}
             if missing := named - copy.agents.keys():
                 await _copy_agents(source, copy, missing)
             for table, part in rows.items():
                 await copy.add(table, part)
-        after = page.next_after
 
 
 async def _copy_agents(source: Database, copy: _Copy, ids: set[str]) -> None:
