@@ -6,42 +6,9 @@ import pytest
 
 import memrecall
 
-from .cases import check_each
+from .cases import check_each, read_lines
 
-SURFACE = [
-    "MEMRECALL_TOOLS",
-    "AsyncMemory",
-    "GroupChat",
-    "Hit",
-    "Importer",
-    "Library",
-    "Limits",
-    "MemRecallAgent",
-    "Memory",
-    "MemoryContext",
-    "MemrecallError",
-    "Message",
-    "NewMemory",
-    "NewMessage",
-    "Origin",
-    "Permission",
-    "RecallMemory",
-    "RecallOptions",
-    "RecallResult",
-    "RecallTool",
-    "Role",
-    "Scope",
-    "SearchPage",
-    "SearchRequest",
-    "Settings",
-    "SingleChat",
-    "__version__",
-    "deadline",
-    "load_settings",
-    "memory_tools",
-    "recall",
-    "wrap_openai",
-]
+SURFACE = read_lines("names", "public")
 CONSTANTS = {"MEMRECALL_TOOLS", "__version__"}
 
 

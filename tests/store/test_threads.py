@@ -16,7 +16,7 @@ from memrecall.store import Store
 from memrecall.store.database.statements import new_id
 from memrecall.types import NewMessage, Role
 
-from ..cases import check_each_async
+from ..cases import check_each_async, read_rows
 from .samples import ANN, BEN, at, new_message
 
 TEA = Scope("ann", session_id="tea")
@@ -48,32 +48,7 @@ def with_answers(messages: list[NewMessage]) -> list[NewMessage]:
     ]
 
 
-# The links of a session, and the thread before some of its messages, or at its end.
-CASES: dict[str, tuple[str, dict[str | None, str]]] = {
-    "linear": ("a b c d e f", {None: "a b c d e f", "d": "a b c", "a": ""}),
-    "answer after another message hides nothing": (
-        "u1 u2 bot1<u1 bot2<u2 u3",
-        {None: "u1 u2 bot1 bot2 u3", "bot2": "u1 u2 bot1"},
-    ),
-    "answer that was replaced is left out": (
-        "u1 bot1<u1 bot1x<u1 u2<bot1x bot2<u2 bot2x<u2",
-        {None: "u1 bot1x u2 bot2x"},
-    ),
-    "other branches are skipped": (
-        "a b<a c<b x<a y<x d<c",
-        {None: "a b c d", "d": "a b c", "y": "a x"},
-    ),
-    "message without a parent follows the previous one": ("a b x<a c<b d", {None: "a b c d"}),
-    "missing parent is ignored": ("a b<gone c<b", {None: "a b c", "b": "a"}),
-    "parent in another session is ignored": ("a b<else", {None: "a b"}),
-    "circular parents terminate": (
-        "a b<c c<b d<d e<c",
-        {None: "a b c e", "d": "a b c", "b": "a c"},
-    ),
-    # With two clocks, an answer can have an earlier time than its question.
-    "parent may have a later time": ("a x<question question y<x", {None: "a question x y"}),
-    "unknown message follows the latest": ("a b", {"unknown": "a b", "foreign": "a b"}),
-}
+CASES = {name: (links, threads) for name, links, threads in read_rows("sessions", "threads")}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -82,7 +57,7 @@ async def test_thread_follows_the_branch(store: Store, name: str) -> None:
     await store.timeline(ANN.with_session("work")).add([new_message("else", ts=at(3))])
     await store.timeline(BEN.with_session("tea")).add([new_message("foreign")])
     await store.timeline(TEA).add(with_answers(chain(*links.split())))
-    for before, expected in threads.items():
+    for before, expected in threads:
         assert await thread(store, before) == expected.split()
         assert await thread(store, before, limit=2) == expected.split()[-2:]
 
