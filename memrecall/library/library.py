@@ -96,9 +96,7 @@ class Library(SpaceSearch, VectorStatus):
         query_map = load_query_map(model) if model else None
         self.engine = SearchEngine(store, embedder, self.cache, query_map)
         self.message_search = MessageSearch(store, self.cache)
-        self.vectors = VectorWriter(
-            store, None if settings.read_only else embedder, self.engine.breaker
-        )
+        self.vectors = VectorWriter(store, embedder, self.engine.breaker)
 
     @classmethod
     async def open(

@@ -76,7 +76,7 @@ class VectorWriter:
 
     def __init__(self, store: Store, embedder: Embedder | None, breaker: EmbedderBreaker) -> None:
         self._store = store
-        self._embedder = embedder
+        self._embedder = None if store.database.is_read_only else embedder
         self._breaker = breaker  # of the searches
         self._claimed = False
         self._waiting: dict[str, int] = {}  # users with rows to embed, and about how many
@@ -94,15 +94,10 @@ class VectorWriter:
         self.failure = ""
 
     @property
-    def backlog(self) -> int:
-        """About how many rows wait for their vectors, as far as this process knows."""
-        return sum(self._waiting.values()) + sum(self._current.values()) + self._entries
-
-    @property
     def backlogs(self) -> tuple[int, int]:
-        """The backlog, and that of the user with the most of it."""
+        """About how many rows wait for vectors, and how many of the user with the most of them."""
         by_user = Counter(self._waiting) + Counter(self._current)
-        return self.backlog, max(by_user.values(), default=0)
+        return by_user.total() + self._entries, max(by_user.values(), default=0)
 
     async def prepare(self) -> None:
         """Claim the database for this model; reject vectors of another one before any write."""

@@ -341,10 +341,7 @@ async def iterate_users(
     store: Store, *, disabled: bool = False, spaces: bool = False
 ) -> AsyncIterator[str]:
     """Yield the ids of all users in order; disabled ones and owner ids of spaces if requested."""
-    after: str | None = ""
-    while after is not None:
-        page = await store.owners.list_users(limit=_USERS_PER_PAGE, after=after, spaces=spaces)
-        for user in page.items:
-            if user["status"] or disabled:
-                yield str(user["user_id"])
-        after = page.next_after
+    async for page in store.owners.pages(_USERS_PER_PAGE, disabled=disabled):
+        for user_id in page:
+            if spaces or space_of(user_id) is None:
+                yield user_id

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Delete,
     Select,
     Table,
+    and_,
     delete,
     func,
     or_,
@@ -99,11 +100,15 @@ class Owners:
         latest = active.order_by(users.c.last_active_time.desc()).limit(limit)
         return [row.user_id for row in await self._database.fetch(latest)]
 
-    async def pages(self, size: int, since: datetime | None = None) -> AsyncIterator[list[str]]:
+    async def pages(
+        self, size: int, since: datetime | None = None, *, disabled: bool = True
+    ) -> AsyncIterator[list[str]]:
         """Yield the ids of all users and spaces' owners, or of those active since a moment."""
         statement = select(users.c.user_id).order_by(users.c.user_id).limit(size)
         if since is not None:
             statement = statement.where(users.c.last_active_time >= since)
+        if not disabled:
+            statement = statement.where(users.c.status == 1)
         page = [""]
         while page:
             rows = await self._database.fetch(statement.where(users.c.user_id > page[-1]))
@@ -111,15 +116,10 @@ class Owners:
                 yield page
 
     async def list_users(
-        self,
-        agent_id: str | None = None,
-        after: str = "",
-        limit: int = LIST_SIZE,
-        *,
-        spaces: bool = False,
+        self, agent_id: str | None = None, after: str = "", limit: int = LIST_SIZE
     ) -> OwnerPage:
-        """Return users by id: all, or those of one agent; with `spaces`, their owner ids too."""
-        statement = _SELECT_USERS if spaces else _SELECT_USERS.where(IS_USER)
+        """Return users by id: all, or those of one agent."""
+        statement = _SELECT_USERS.where(IS_USER)
         if agent_id is not None:
             statement = statement.where(users.c.agent_id == agent_id)
         return await self._list(statement, users.c.user_id, after, limit)
@@ -261,20 +261,14 @@ class Owners:
         """Remove the traces of all users made before a moment, and return how many."""
         count = 0
         async for page in self.pages(LIST_SIZE):
-            for user_id in page:
-                count += await self._purge_traces(user_id, before)
+            for of_user in (traces.c.user_id == user_id for user_id in page):
+                old = select(traces.c.trace_id).where(of_user, traces.c.created_at < before)
+                # Selected without a lock: most users have no traces to remove.
+                while rows := await self._database.fetch(old.limit(PURGE_SIZE)):
+                    ids = [row.trace_id for row in rows]
+                    statement = delete(traces).where(of_user, traces.c.trace_id.in_(ids))
+                    count += await self._database.transact(partial(_delete, statement=statement))
         await self._database.truncate_log()
-        return count
-
-    async def _purge_traces(self, user_id: str, before: datetime) -> int:
-        of_user = traces.c.user_id == user_id
-        old = select(traces.c.trace_id).where(of_user, traces.c.created_at < before)
-        count = 0
-        # Selected without a lock: most users have no traces to remove.
-        while rows := await self._database.fetch(old.limit(PURGE_SIZE)):
-            ids = [row.trace_id for row in rows]
-            statement = delete(traces).where(of_user, traces.c.trace_id.in_(ids))
-            count += await self._database.transact(partial(_delete, statement=statement))
         return count
 
     async def _erase(self, user_id: str, session_id: str | None) -> ErasureReport:
@@ -312,8 +306,7 @@ async def _erase(
     elif not counts["sessions"] and not labelled:
         raise _not_found("session", session_id)
     else:
-        statement = update(users).where(users.c.user_id == user_id)
-        await connection.execute(statement.values(epoch=new_epoch()))
+        await _renew_epoch(connection, user_id)
     return ErasureReport(**counts)
 
 
@@ -323,11 +316,14 @@ async def _erase_part(connection: AsyncConnection, table: Table, user_id: str, s
     count = await _delete(
         connection, delete(table).where(of_user, tuple_(*table.primary_key).in_(some))
     )
-    # Indexes in memory must not find the rows that are gone.
-    await connection.execute(
-        update(users).where(users.c.user_id == user_id).values(epoch=new_epoch())
-    )
+    await _renew_epoch(connection, user_id)
     return count
+
+
+async def _renew_epoch(connection: AsyncConnection, user_id: str) -> None:
+    """Let indexes in memory not find the rows that are gone."""
+    statement = update(users).where(users.c.user_id == user_id)
+    await connection.execute(statement.values(epoch=new_epoch()))
 
 
 async def _forget_lease(connection: AsyncConnection, user_id: str) -> None:
@@ -353,9 +349,7 @@ async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: 
 
 async def _erase_revisions(connection: AsyncConnection, user_id: str, session_id: str) -> int:
     """Remove the history of a session's memories, and what other histories say of them."""
-    in_session = select(memories.c.memory_key).where(
-        memories.c.user_id == user_id, memories.c.session_id == session_id
-    )
+    in_session = _keys_of_session(user_id, session_id)["memory"]
     predecessors = update(memories).where(
         memories.c.user_id == user_id, memories.c.superseded_by.in_(in_session)
     )
@@ -368,12 +362,8 @@ async def _erase_revisions(connection: AsyncConnection, user_id: str, session_id
 
 async def _erase_audit(connection: AsyncConnection, user_id: str, session_id: str) -> int:
     """Remove the entries of the audit log that name a session's messages or memories."""
-    is_named = [
-        audit_log.c.target.in_(
-            select(key).where(table.c.user_id == user_id, table.c.session_id == session_id)
-        )
-        for table, key in ((messages, messages.c.message_id), (memories, memories.c.memory_key))
-    ]
+    in_session = _keys_of_session(user_id, session_id).values()
+    is_named = [audit_log.c.target.in_(keys) for keys in in_session]
     return await _delete(
         connection, delete(audit_log).where(audit_log.c.user_id == user_id, or_(*is_named))
     )
@@ -382,17 +372,16 @@ async def _erase_audit(connection: AsyncConnection, user_id: str, session_id: st
 async def _erase_vectors(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
     if session_id is None:
         return await _erase_rows(connection, vectors, user_id, None)
-    count = 0
-    for kind, table, key in (
-        ("message", messages, messages.c.message_id),
-        ("memory", memories, memories.c.memory_key),
-    ):
-        in_session = select(key).where(table.c.user_id == user_id, table.c.session_id == session_id)
-        statement = delete(vectors).where(
-            vectors.c.user_id == user_id, vectors.c.kind == kind, vectors.c.key.in_(in_session)
-        )
-        count += await _delete(connection, statement)
-    return count
+    of_user, in_session = vectors.c.user_id == user_id, _keys_of_session(user_id, session_id)
+    is_one = [and_(vectors.c.kind == k, vectors.c.key.in_(keys)) for k, keys in in_session.items()]
+    return await _delete(connection, delete(vectors).where(of_user, or_(*is_one)))
+
+
+def _keys_of_session(user_id: str, session_id: str) -> dict[str, Select[Any]]:
+    """Return queries for the keys of a session's messages and memories."""
+    keys = {"message": select(messages.c.message_id), "memory": select(memories.c.memory_key)}
+    of_session = {"user_id": user_id, "session_id": session_id}
+    return {kind: statement.filter_by(**of_session) for kind, statement in keys.items()}
 
 
 async def _erase_rows(

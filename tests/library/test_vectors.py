@@ -102,10 +102,10 @@ async def test_writes_of_any_size_answer_while_the_embedder_hangs(
         page = await search(library, BEN)
     assert page.results
     assert page.embedder_failure
-    assert library.vectors.backlog >= 630
+    assert library.vectors.backlogs[0] >= 630
     embedder.gate.set()
     await library.vectors.settle()
-    assert library.vectors.backlog == 0
+    assert library.vectors.backlogs[0] == 0
     assert await count_missing(library, BEN) == 0
 
 
@@ -204,7 +204,7 @@ async def test_rows_that_an_embedder_failed_on_follow_later(
     await library.add_messages(ANN, make_messages(30))
     await library.vectors.settle()
     assert "took longer than" in library.vectors.failure
-    assert library.vectors.backlog == 30
+    assert library.vectors.backlogs[0] == 30
     embedder.gate.set()
     await library.add_messages(BEN, make_messages(1))
     await library.vectors.settle()
@@ -266,7 +266,7 @@ async def test_new_process_embeds_what_another_left(
             library.vectors.resume()
             await library.vectors.settle()
             assert await library.store.vectors(embedder.model).count_pending() == 0
-            assert library.vectors.backlog == 0
+            assert library.vectors.backlogs[0] == 0
         assert looked == expected
     async with await Store.open(location) as store:
         records = [record async for record in export_user(store.database, users[0].user_id)]
