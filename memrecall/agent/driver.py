@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -34,14 +35,15 @@ from memrecall.scope import Scope
 from memrecall.store import UserVersion
 from memrecall.text.language import language_of
 from memrecall.text.times import parse_period
-from memrecall.timing.deadlines import deadline
+from memrecall.timing.deadlines import deadline, seconds_left
 from memrecall.types import Language, check_time_zone, parse_time
 from memrecall.workers import ignore_outcome
 
 FIRST_WINDOW = 5
 TRACE_DAYS = 30
 _REQUEST_CHARACTERS = 2_000
-_GRACE_SECONDS = 1.0  # the loop keeps the limits; this bounds what hangs around it
+# The loop keeps the limits; this bounds what hangs around it, and what follows before a deadline.
+_GRACE_SECONDS, _SHARE = 1.0, 0.2  # at most that share of a deadline
 
 
 Clock = Callable[[], datetime]
@@ -216,7 +218,9 @@ class RecallRun:
         self.windows: list[int] = []
         self._options = recaller.options
         self._state = state
-        budget = Budget(self._options.limits)
+        limits, left = self._options.limits, seconds_left(math.inf)
+        left -= min(_GRACE_SECONDS, _SHARE * left)  # The result is due at the deadline.
+        budget = Budget(replace(limits, seconds=min(limits.seconds, left)))
         self.context = self._make_context(recaller.model_client, budget, recorder)
         recorder.add(
             StartEvent(

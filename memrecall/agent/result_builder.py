@@ -1,6 +1,7 @@
 """The end of a recall: handoff, evidence and trace become one result, and the trace is stored."""
 
 import logging
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,12 +28,14 @@ from memrecall.store import BODY_BYTES, NewTrace, measure_body, withhold_content
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
 from memrecall.text_length import single_line
+from memrecall.timing.deadlines import RequestDeadline, run_within, seconds_left
 from memrecall.types import NAME_LENGTH
 from memrecall.workers import in_process, in_thread
 
 _log = logging.getLogger(__name__)
 
 _UNJUDGED_WEIGHT = 0.5  # of a score that no model has judged
+_TRACE_SECONDS = 1.0  # at most half of what is left of a deadline
 _QUOTE_CHARACTERS = 160
 _MAX_STORED_EVENTS = 100
 _MAX_STORED_CONTENT = 2_000
@@ -244,18 +247,23 @@ def _is_true_absence(state: RecallState, handoff: HandoffInput, end: Finish | St
 
 
 async def _store_trace(state: RecallState, result: RecallResult, keep_days: int) -> None:
-    """Store the trace with its user; a recall does not fail because that failed."""
+    """Store the trace with its user; a recall does not fail or wait because that failed."""
     reason = result.stop_reason
     is_shared = state.scope.is_shared
     is_unknown = state.version is UNKNOWN_USER and not is_shared  # and has no traces either
     scope = state.scope.personal()  # what a member asked is theirs, not the space's
     if not keep_days or is_unknown or reason is StopReason.STORAGE_FAILED or scope is None:
         return
-    try:
+
+    async def store() -> None:
         if is_shared:  # they may have written nothing of their own
             await state.library.store.ensure_user(scope)
         trace = await in_thread(_new_trace, state, result)
         await state.library.store.traces(scope).add(trace, keep_days)
+
+    try:
+        seconds = min(_TRACE_SECONDS, seconds_left(math.inf) / 2)
+        await run_within(RequestDeadline(seconds), store())
     except MemrecallError as error:
         _log.warning("the trace %s was not stored: %s", result.trace.trace_id, error)
 

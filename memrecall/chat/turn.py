@@ -17,6 +17,7 @@ from memrecall.chat.visible_text import AnswerReasoning, MemberFilter, VisibleTe
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model import protocol
 from memrecall.model.failures import to_model_failure
+from memrecall.timing.deadlines import seconds_left
 from memrecall.types import Language
 
 Events = AsyncGenerator[ChatEvent, None]
@@ -92,7 +93,7 @@ class Turn:
         for call in self._start.forged:
             async for event in self._run_calls([call], forged=True):
                 yield event
-        deadline = time.monotonic() + self._seconds
+        deadline = time.monotonic() + min(self._seconds, seconds_left(self._seconds))
         while not self._is_over and self.model_calls < self._most_calls:
             async with aclosing(self._play_round(deadline)) as events:
                 async for event in events:

@@ -6,26 +6,25 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from memrecall.agent.tools import RECALL
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Tool
+from memrecall.budget import Limits
 from memrecall.errors import InvalidArgument
 from memrecall.server.errors import invalid_field
-from memrecall.timing.deadlines import RequestDeadline, run_within
+from memrecall.timing.deadlines import RequestDeadline, current_deadline, deadline, run_within
 
 DEADLINE_HEADER = "X-Memrecall-Deadline"  # seconds
 QUICK_SECONDS, WRITE_SECONDS = 5.0, 10.0
 GRACE_SECONDS = 5.0  # for what a recall or a turn does after its own budget
-# Streams and work that grows with the data of a user: only each of its waits is bounded. A recall
-# and a chat turn have budgets of their own, and the calls in a message of JSON-RPC or MCP too.
+# Work that grows with the data of a user: only each of its waits is bounded.
 _UNBOUNDED = re.compile(
-    r"POST /v1/users/[^/]+/(?:recall|chat|import|hooks/.+)|GET /v1/users/[^/]+/export"
-    r"|DELETE /v1/(?:users|spaces)/[^/]+|POST /v1/sweep|POST /(?:mcp|rpc)"
+    r"POST /v1/users/[^/]+/import|GET /v1/users/[^/]+/export"
+    r"|DELETE /v1/(?:users|spaces)/[^/]+|POST /v1/sweep"
 )
 _READ = re.compile(r"GET .+|POST /v1/(?:messages/\w+_search|memories/search)")
 _MODEL = re.compile(r"POST /v1/(?:memories|graph/extract|sessions/[^/]+/end)")
-_UNBOUNDED_TOOLS = frozenset(
-    {"recall", "memory_backup", "memory_restore", "memory_dump", "memory_cleanup"}
-)
+_UNBOUNDED_TOOLS = frozenset({"memory_backup", "memory_restore", "memory_dump", "memory_cleanup"})
 _SECONDS = re.compile(rb"[0-9]{1,4}(\.[0-9]{1,3})?")
 
 
@@ -37,17 +36,22 @@ class RequestSeconds:
         self._model_seconds = model_seconds
 
     def deadline_of(self, method: str, path: str, header: bytes | None) -> RequestDeadline | None:
-        """Return the deadline of a request, if its kind has one; raise RequestError."""
+        """Return the deadline of a request, if its kind has one; raise RequestError.
+
+        A recall, a chat turn and a hook replace the default by their budgets, and each call in a
+        message of JSON-RPC or MCP has its own.
+        """
         call = f"{method} {path}"
-        if not path.startswith("/v1/") or _UNBOUNDED.fullmatch(call):
+        asked = None if header is None else min(_parse_seconds(header), self._most)
+        if _UNBOUNDED.fullmatch(call):
             return None
-        if header is not None:
-            return RequestDeadline(min(_parse_seconds(header), self._most))
-        if _READ.fullmatch(call):
-            return RequestDeadline(QUICK_SECONDS)
-        return RequestDeadline(
-            WRITE_SECONDS + (self._model_seconds if _MODEL.fullmatch(call) else 0.0)
-        )
+        if asked is not None:
+            return RequestDeadline(asked)
+        if not path.startswith("/v1/"):
+            return None
+        seconds = QUICK_SECONDS if _READ.fullmatch(call) else WRITE_SECONDS
+        model_seconds = self._model_seconds if _MODEL.fullmatch(call) else 0.0
+        return RequestDeadline(seconds + model_seconds, is_default=True)
 
 
 def _parse_seconds(header: bytes) -> float:
@@ -61,12 +65,15 @@ async def run_tool_in_time(
 ) -> BaseModel:
     """Run a tool of JSON-RPC or MCP within the `deadline` of its `_meta`, or that of its kind."""
     seconds = WRITE_SECONDS if tool.writes else QUICK_SECONDS
+    if tool.name == RECALL:
+        seconds = Limits().seconds + GRACE_SECONDS
     asked = meta.get("deadline") if isinstance(meta, Mapping) else None
     if asked is not None:
         if not isinstance(asked, int | float) or isinstance(asked, bool) or not asked > 0:
             raise InvalidArgument("_meta.deadline", hint="Use a number of seconds above 0")
         seconds = min(asked, context.library.settings.max_seconds)
-    work = tool.run(context, arguments)
+    work, outer = tool.run(context, arguments), current_deadline()
     if tool.name in _UNBOUNDED_TOOLS:
         return await work
-    return await run_within(RequestDeadline(seconds), work)
+    with deadline(seconds) as limit:  # that of the whole message, if it is earlier
+        return await (work if limit is outer else run_within(limit, work))

@@ -24,11 +24,12 @@ _MARGIN = 0.02  # seconds
 class RequestDeadline:
     """Some seconds from now, and how many changes were made or may still be made before."""
 
-    __slots__ = ("_end", "_outer", "changes", "is_answered", "seconds")
+    __slots__ = ("_end", "_outer", "changes", "is_answered", "is_default", "seconds")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, is_default: bool = False) -> None:
         """Bound a request, or with infinite seconds only count its changes."""
         self.seconds = seconds
+        self.is_default = is_default  # The caller asked for none.
         self.changes = 0
         self.is_answered = False  # The client decides how long it takes to read.
         self._outer = _current.get()
@@ -86,6 +87,14 @@ def current_deadline() -> RequestDeadline | None:
     """Return the deadline of the request that this is done for."""
     limit = _current.get()
     return None if limit is None or math.isinf(limit.seconds) else limit
+
+
+def allow_seconds(seconds: float) -> None:
+    """Give a request the seconds of its own budget from now on, unless its caller set others."""
+    limit = _current.get()
+    if limit is not None and limit.is_default:
+        limit.seconds = seconds
+        limit.restart()
 
 
 def seconds_left(otherwise: float) -> float:

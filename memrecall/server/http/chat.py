@@ -46,7 +46,7 @@ from memrecall.server.http.responses import (
     accepts,
     run_while_connected,
 )
-from memrecall.timing.deadlines import RequestDeadline, run_within
+from memrecall.timing.deadlines import allow_seconds
 from memrecall.types import CleanText, Id, Language
 
 router = APIRouter(prefix="/v1", tags=["chat"], route_class=JsonRoute)
@@ -164,8 +164,8 @@ async def answer_message(
     closing = context.service.closing
     if accepts(request.headers.get("accept", ""), EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
-    work = run_within(RequestDeadline(handler.deadline + GRACE_SECONDS), handler.answer())
-    return JsonResponse(await run_while_connected(work, request.receive, closing))
+    allow_seconds(handler.deadline + GRACE_SECONDS)
+    return JsonResponse(await run_while_connected(handler.answer(), request.receive, closing))
 
 
 @dataclass(frozen=True, slots=True)

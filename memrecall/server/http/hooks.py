@@ -34,7 +34,7 @@ from memrecall.server.http.recall import (
 )
 from memrecall.server.http.responses import JsonRoute, run_while_connected
 from memrecall.text_length import estimate_tokens
-from memrecall.timing.deadlines import RequestDeadline, run_within
+from memrecall.timing.deadlines import allow_seconds
 from memrecall.types import NewMessage, Role
 
 _BINDING = TypeAdapter(Binding)
@@ -60,6 +60,7 @@ async def handle_hook(
         captured = await asyncio.to_thread(read_event, binding, event, await request.body())
     except (HookError, ValueError, re.error) as error:
         raise RequestError(Problem("INVALID_ARGUMENT", str(error))) from None
+    allow_seconds(binding.deadline + GRACE_SECONDS + WRITE_SECONDS)  # to recall and to store
     if captured is None:
         return PlainTextResponse("")
     scope = replace(
@@ -96,8 +97,7 @@ async def _recall(
     if not body.messages:
         return "", 0
     handler = RecallHandler(context, scope, body, uses_model=False)
-    work = run_within(RequestDeadline(handler.deadline + GRACE_SECONDS), handler.result())
-    result = await run_while_connected(work, request.receive, context.service.closing)
+    result = await run_while_connected(handler.result(), request.receive, context.service.closing)
     block = write_relevant_block(result, binding.characters, only_sure=True, request=prompt)
     return block, int(result.usage.get("model_calls", 0))
 
@@ -109,8 +109,7 @@ async def _store(context: RequestContext, scope: Scope, event: CapturedEvent) ->
     await _rename_project(context, scope, event)
     if not event.messages:
         return 0
-    storing = store_event(context.library, scope, event)
-    stored = await run_within(RequestDeadline(WRITE_SECONDS), storing)
+    stored = await store_event(context.library, scope, event)
     context.service.metrics.stored.inc(stored)
     return stored
 

@@ -46,7 +46,7 @@ from memrecall.server.http.responses import (
     accepts,
     run_while_connected,
 )
-from memrecall.timing.deadlines import RequestDeadline, run_within
+from memrecall.timing.deadlines import allow_seconds
 from memrecall.types import Language, Moment, Role, TimeZone
 
 MAX_CONVERSATION = 200
@@ -157,8 +157,8 @@ async def recall_memories(
     handler = RecallHandler(context, scope, body)
     if accepts(accept, EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
-    work = run_within(RequestDeadline(handler.deadline + GRACE_SECONDS), handler.result())
-    result = await run_while_connected(work, request.receive, closing)
+    allow_seconds(handler.deadline + GRACE_SECONDS)
+    result = await run_while_connected(handler.result(), request.receive, closing)
     if accepts(accept, PLAIN_TEXT):
         block = body.block or BlockOptions()
         text = write_relevant_block(

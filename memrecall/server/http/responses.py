@@ -21,6 +21,7 @@ from memrecall.server.errors import (
     invalid_field,
     report_error,
 )
+from memrecall.timing.deadlines import allow_seconds
 from memrecall.types import Message
 from memrecall.workers import in_process, in_thread
 
@@ -200,6 +201,7 @@ class EventStream(Response):
         self._events = events
         self._closing = closing
         self._deadline = deadline + READ_SECONDS
+        allow_seconds(self._deadline)
         self._has_started = False
         self._has_ended = False
 
