@@ -28,67 +28,30 @@ class Reference:
     kind: ReferenceKind
 
 
-_CLAUSE = "[^，。？！,.?!]"
-_AUXILIARIES = "(?:'ve|'d| have| had| already| once| just| also| ever| both)*"
-_PAST_VERBS = alternation(
-    PAST_SPEECH_VERBS_EN + ",suggested,recommended,gave,sent,decided,planned,settled,chose"
-)
-_BASE_VERBS = alternation(BASE_SPEECH_VERBS_EN + ",suggest,recommend,decide")
-_ACTIVITY_VERBS = "found|made|built|booked|hired|picked|set up|came up with|worked on|used"
-# "that" is a pointer after these words; after a noun it only joins two clauses.
-_BEFORE_POINTER = listed("before_pointer_en")
-_NOT_A_NOUN = "is|was|are|were|i|you|we|he|she|they|the|a|it|can|will|would|much|many"
-# In this order: of two kinds that match the same words, the first counts.
-_REFERENCES: dict[ReferenceKind, tuple[re.Pattern[str], ...]] = {
-    "past": (
-        chinese_pattern(listed("past_zh")),
-        english_pattern(listed("past_en")),
-        pattern_ignoring_case(r"\bbefore(?=\s*(?:[?.!,]|$))"),
+# What the patterns of `vocabulary.json` name in angle brackets.
+_PARTS = {
+    "clause": "[^，。？！,.?!]",
+    "auxiliaries": "(?:'ve|'d| have| had| already| once| just| also| ever| both)*",
+    "past_verbs": alternation(
+        PAST_SPEECH_VERBS_EN + ",suggested,recommended,gave,sent,decided,planned,settled,chose"
     ),
-    "alike": (
-        chinese_pattern(listed("alike_zh")),
-        re.compile(rf"(?:像|跟|和|同|与){_CLAUSE}{{1,12}}?(?:一样|那样|似的)"),
-        re.compile(
-            rf"(?:按照?|照着?|依照|参照|根据){_CLAUSE}{{1,20}}?(?:来|做|办|弄|写|改|处理|执行)"
-        ),
-        english_pattern(listed("alike_en")),
-    ),
-    "said": (
-        re.compile(
-            rf"(?:{alternation(SPEECH_VERBS_ZH)})(?:过|到过|好的|定的|到的|起的|的(?!是|话|时候))"
-        ),
-        re.compile(
-            "(?:我们|咱们?|我|你|您)[^，。？！]{0,4}?"
-            "(?:定|约|选|挑|说好|商定|决定|存|保存|记)(?:的|好的|下的|过的)"
-        ),
-        re.compile(
-            "[你您][^，。？！]{0,6}?(?:给我|推荐|建议|发我|发给我|写给我|教我|列|写|整理|总结|生成|安排|做)"
-            "(?:的|过)"
-        ),
-        chinese_pattern(listed("said_zh")),
-        pattern_ignoring_case(
-            rf"\b(?:i|you|we|he|she|they|us)\b{_AUXILIARIES}\s+(?:{_PAST_VERBS})\b"
-        ),
-        pattern_ignoring_case(rf"\bdid (?:i|you|we) (?:\w+ )?(?:{_BASE_VERBS})\b"),
-        pattern_ignoring_case(rf"\b(?:i|you|we) (?:{_ACTIVITY_VERBS})\b"),
-        english_pattern(listed("said_en")),
-    ),
-    "near": (
-        chinese_pattern(listed("near_zh")),
-        re.compile(r"[这此]\s?(?:个|份|次|件|条|篇|本|些|种|里|样)|它们?"),
-        english_pattern(listed("near_en")),
-    ),
-    "thing": (
-        re.compile(
-            r"那\s?(?:个|份|件|条|篇|本|些|种|家|款|套|张|部|位|首|段|台|只|间|座|场|封|道|批)"
-        ),
-        english_pattern(listed("thing_en")),
-        pattern_ignoring_case(
-            rf"(?:^|[,.;:?!]\s*|\b(?:{alternation(_BEFORE_POINTER)})\s+)"
-            rf"(?:that|those)\s+(?!(?:{_NOT_A_NOUN})\b)[a-z]+"
-        ),
-    ),
+    "base_verbs": alternation(BASE_SPEECH_VERBS_EN + ",suggest,recommend,decide"),
+    "speech_verbs_zh": alternation(SPEECH_VERBS_ZH),
+    # "that" is a pointer after these words; after a noun it only joins two clauses.
+    "before_pointer": alternation(listed("before_pointer_en")),
 }
+
+
+def _patterns_of(kind: ReferenceKind) -> tuple[re.Pattern[str], ...]:
+    patterns = listed(f"{kind}_patterns").split("\n")
+    filled = [re.sub(r"<(\w+)>", lambda part: _PARTS[part[1]], pattern) for pattern in patterns]
+    phrases = chinese_pattern(listed(f"{kind}_zh")), english_pattern(listed(f"{kind}_en"))
+    return *map(pattern_ignoring_case, filled), *phrases
+
+
+# In this order: of two kinds that match the same words, the first counts.
+_KINDS: tuple[ReferenceKind, ...] = ("past", "alike", "said", "near", "thing")
+_REFERENCES = {kind: _patterns_of(kind) for kind in _KINDS}
 
 
 def find_references(text: str) -> tuple[Reference, ...]:
