@@ -24,6 +24,7 @@ from typing import Any
 
 from memrecall import AsyncMemory, Memory
 from memrecall.settings import Settings
+from tests.cases import read_rows
 
 Json = dict[str, Any]
 Call = Callable[[Any, Json], Any]
@@ -36,29 +37,7 @@ _ANN = {"user_id": "ann"}
 _NO_ID = "00000000-0000-0000-0000-000000000000"
 
 # By the beginning of a difference: why it stays.
-DIFFERENCES = {
-    "Memory.chat": "mem0's `chat` is not implemented: it raises NotImplementedError.",
-    "AsyncMemory.chat": "mem0's `chat` is not implemented: it raises NotImplementedError.",
-    "AsyncMemory.add does not take llm": "mem0 takes a LangChain model per call, for procedures "
-    "only; memrecall takes `llm` when the memory is created.",
-    "AsyncMemory.close": "`AsyncMemory.close` is a coroutine, because it waits for running jobs.",
-    "a number as an id": "mem0 makes a text of an id that is a number; memrecall rejects it, so "
-    "that 7 and '7' are never mixed up.",
-    "a search by agent alone": "A search needs a user: scores and costs depend on one user's data.",
-    "a timestamp": "mem0 has `timestamp` and `reference_date` on its platform only.",
-    "a reference date": "mem0 has `timestamp` and `reference_date` on its platform only.",
-    "a search with user_id": "mem0 2 rejects ids outside of filters; memrecall takes both.",
-    "top_k of 0": "A search for no results is an error.",
-    "filter ne": "`ne` and `nin` also find memories that do not have the key.",
-    "filter wildcard": "`*` finds memories that have the key; mem0's Qdrant store ignores it.",
-    "explained search: results[].score_details.": "The parts of a score come from memrecall's "
-    "ranking; `semantic_score`, `final_score` and `threshold` have mem0's names.",
-    "get: score": "Only the results of a search have a score.",
-    "updated memory: score": "Only the results of a search have a score.",
-    "expired memory: score": "Only the results of a search have a score.",
-    "changes: [].role": "A change has no role; `get` returns the memory's.",
-    "changes of a missing memory": "The history of an id that never existed is an error.",
-}
+DIFFERENCES: dict[str, str] = dict(read_rows("names", "differences from mem0"))
 
 
 class Literal(list[str]):
