@@ -16,7 +16,6 @@ from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.scope import Scope
 from memrecall.store import JOB_PREFIX, Checkpoint, SessionState, Store
 from memrecall.timing.deadlines import in_background
-from memrecall.workers import ignore_outcome
 
 _log = logging.getLogger(__name__)
 
@@ -181,7 +180,6 @@ class Jobs:
         await record.drop_jobs(datetime.now(UTC) - KEPT)
         await record.save({"state": "running"})
         self._tasks[job_id] = in_background(self._run(store, work, owner, job_id))
-        self._tasks[job_id].add_done_callback(ignore_outcome)  # `state` reports it to who asks
         self._owners[job_id] = owner
         for old in list(self._tasks)[:-_MOST_JOBS]:
             if self._tasks[old].done():
@@ -219,14 +217,12 @@ class Jobs:
     ) -> dict[str, Any]:
         state: dict[str, Any] = {"state": "failed", "error": "cancelled"}
         try:
-            result = await work
-            state = {"state": "done", "result": result}
-        except Exception as error:
+            state = {"state": "done", "result": await work}
+        except Exception as error:  # `state` reports it to who asks
             state["error"] = f"{type(error).__name__}: {error}"
-            raise
         finally:
             await _save_end(_record(store, owner, job_id), state)
-        return result
+        return state
 
     async def find(self, store: Store, job_id: str, owner: str) -> dict[str, Any]:
         """Return the state of a user's job of any process; NotFound if there is none."""
@@ -254,14 +250,9 @@ class Jobs:
             raise NotFound(
                 f"there is no job {job_id!r}", hint="The state of a job is kept for a day"
             )
-        if not task.done():
-            return {"job_id": job_id, "state": "running"}
         if task.cancelled():
             return {"job_id": job_id, "state": "failed", "error": "cancelled"}
-        if error := task.exception():
-            problem = f"{type(error).__name__}: {error}"
-            return {"job_id": job_id, "state": "failed", "error": problem}
-        return {"job_id": job_id, "state": "done", "result": task.result()}
+        return {"job_id": job_id, **(task.result() if task.done() else {"state": "running"})}
 
     async def wait(self, job_id: str, owner: str | None = None) -> dict[str, Any]:
         """Wait for a job to end; return its state."""

@@ -29,7 +29,8 @@ from memrecall.types import Message
 log = logging.getLogger(__name__)
 
 MESSAGES_PER_SUMMARY = 6
-SUMMARIES_PER_CHUNK = 5  # so many summaries of turns are made at once, too
+SUMMARIES_PER_CHUNK = 5  # so many summaries of turns are made at once, too, at most
+_PIECE_CHARACTERS = 2_000  # after which a piece ends: rules read as many in 70 ms
 _LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
 _MOST_MESSAGES = 200  # that `context` reads
 _MOST_TOKENS = 10_000_000  # more than any model reads
@@ -46,6 +47,7 @@ class SessionSummaries:
     def __init__(self, store: Store, scope: Scope, extractor: Extractor) -> None:
         self._state = store.session_state(scope)
         self._extractor = extractor
+        self.has_more = False  # after the last piece
 
     async def update(self, *, whole: bool = False) -> list[StoredSummary]:
         """Summarise the messages since the last update; `whole` includes an incomplete batch."""
@@ -71,9 +73,8 @@ class SessionSummaries:
         if len(turns) >= SUMMARIES_PER_CHUNK:
             number = _next_number(last_chunk)
             chunks = [await self._summarise_chunk(number, turns[:SUMMARIES_PER_CHUNK])]
-        is_end = whole and len(new_turns) < SUMMARIES_PER_CHUNK
         session: list[StoredSummary] = []
-        if chunks or is_end or (remade and last_chunk):
+        if chunks or (whole and not self.has_more) or (remade and last_chunk):
             session = await self._summarise_session(chunks, turns)
         new = [*new_turns, *chunks, *session]
         await self._state.add_summaries(new)
@@ -138,15 +139,18 @@ class SessionSummaries:
         last = await self._state.last_summaries(TURNS, 1)
         after, number = _end_of(last), _next_number(last)
         new: list[StoredSummary] = []
-        while len(new) < SUMMARIES_PER_CHUNK:
+        characters = 0
+        while True:
             batch = await self._state.messages_after(after, MESSAGES_PER_SUMMARY)
-            if not batch or (len(batch) < MESSAGES_PER_SUMMARY and not whole):
-                break
+            self.has_more = len(batch) == MESSAGES_PER_SUMMARY or (whole and bool(batch))
+            is_full = len(new) == SUMMARIES_PER_CHUNK or characters >= _PIECE_CHARACTERS
+            if is_full or not self.has_more:
+                return new
             span = (batch[0].sequence_no, batch[-1].sequence_no)
             utterances = [to_utterance(m) for m in await self._state.without_forgotten(batch)]
             new.append(await self._summarise(TURNS, number + len(new), utterances, span))
             after = batch[-1].sequence_no
-        return new
+            characters += sum(len(message.content) for message in batch)
 
     async def _summarise_chunk(self, number: int, turns: Sequence[StoredSummary]) -> StoredSummary:
         span = (turns[0].first_sequence_no, turns[-1].last_sequence_no)
@@ -240,7 +244,8 @@ class SummaryWriter:
         try:
             while True:
                 self._again.discard(job_id)
-                if len(await self._piece(summaries, is_first=True)) >= SUMMARIES_PER_CHUNK:
+                await self._piece(summaries, is_first=True)
+                if summaries.has_more:
                     about = {
                         "kind": "summaries",
                         "agent_id": scope.agent_id,

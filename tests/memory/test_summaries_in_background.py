@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from memrecall.extraction.protocol import Summary
 from memrecall.library.library import Library
 from memrecall.memory import AsyncMemory
-from memrecall.memory.summaries import MESSAGES_PER_SUMMARY, SUMMARIES_PER_CHUNK
+from memrecall.memory.summaries import MESSAGES_PER_SUMMARY, SUMMARIES_PER_CHUNK, SessionSummaries
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.types import NewMessage, Role
@@ -41,13 +41,13 @@ class GatedExtractor(WordExtractor):
         return Summary(f"summary {self.summaries}")
 
 
-async def import_chat(memory: AsyncMemory, count: int) -> None:
+async def import_chat(memory: AsyncMemory, count: int, text: str = "line") -> None:
     library: Library = (await memory._open()).library
     start = datetime(2026, 1, 1, tzinfo=UTC)
     await library.add_messages(
         ANN,
         [
-            NewMessage(content=f"line {n}", role=Role.USER, ts=start + timedelta(minutes=n))
+            NewMessage(content=f"{text} {n}", role=Role.USER, ts=start + timedelta(minutes=n))
             for n in range(count)
         ],
     )
@@ -107,6 +107,16 @@ async def test_work_that_was_stopped_goes_on_in_a_later_process(location: str) -
         await memory.resume()
         assert (await wait_for_job(memory, "done"))["job_id"] == job["job_id"]
         assert (await memory.summarize("ann", session_id="s", whole=False))["new"] == 0
+
+
+async def test_piece_ends_after_some_characters(location: str) -> None:
+    """What a piece takes depends on its characters: thirty long messages took seconds."""
+    async with open_memory(location, extractor := WordExtractor()) as memory:
+        await import_chat(memory, PIECE, "line " * 100)
+        summaries = SessionSummaries((await memory._open()).library.store, ANN, extractor)
+        pieces = [len(await summaries.update_piece()) for _ in range(SUMMARIES_PER_CHUNK)]
+        assert pieces == [1, 1, 1, 1, 3]  # with the chunk and the session
+        assert not summaries.has_more
 
 
 async def test_failing_extractor_is_tried_again_with_the_next_message(location: str) -> None:
