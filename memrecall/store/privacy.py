@@ -40,7 +40,7 @@ _New = TypeVar("_New", NewMessage, NewMemory)
 
 def protect_new(policy: PrivacyPolicy, item: _New) -> _New:
     """Return what is to be stored of a message or a memory; its metadata says what was found."""
-    fields = {name: getattr(item, name) for name in _TEXTS if name in type(item).model_fields}
+    fields = {name: value for name, value in item if name in _TEXTS}
     changed = protect_values(policy, fields)
     return item.model_copy(update=changed) if changed else item
 

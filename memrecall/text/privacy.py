@@ -267,7 +267,7 @@ class PrivacyPolicy:
     ) -> dict[str, Any]:
         """Return the fields of a row that change; the metadata then says what was found."""
         findings = DetectedKinds() if findings is None else findings
-        changed = {name: self._protect(value, findings) for name, value in fields.items()}
+        changed = {n: self._protect(v, findings) if v else v for n, v in fields.items()}
         # A hook or an earlier database may have redacted the text already.
         earlier = _MARK.findall("\n".join(v for v in changed.values() if isinstance(v, str)))
         if (findings or earlier) and "metadata" in fields:

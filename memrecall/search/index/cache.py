@@ -154,7 +154,7 @@ class IndexCache:
 
     def _keep(self, slot: _Slot, columns: Columns) -> None:
         slot.columns = columns
-        nbytes = columns.nbytes()
+        nbytes = columns.cached("nbytes", columns.nbytes)  # until the next change
         self._nbytes += nbytes - slot.nbytes
         slot.nbytes = nbytes
 

@@ -196,6 +196,6 @@ def _configure_sqlite(engine: Engine, options: ConnectionOptions) -> None:
         statement = connection.get_execution_options().get(_BEGIN)
         if statement == _BEGIN_WRITE:  # the only one that waits for others
             milliseconds = int(seconds_left(options.lock_timeout) * 1000)
-            connection.exec_driver_sql(f"PRAGMA busy_timeout={milliseconds}")
+            connection.connection.cursor().execute(f"PRAGMA busy_timeout={milliseconds}")
         if statement:
             connection.exec_driver_sql(statement)
