@@ -153,15 +153,13 @@ def _record(store: Store, owner: str, job_id: str) -> SessionState:
 
 
 def _stored_state(job_id: str, checkpoint: Checkpoint) -> dict[str, Any]:
+    state = {"job_id": job_id, **checkpoint.state}
     is_late = datetime.now(UTC) - checkpoint.created_at > _LONGEST
-    if checkpoint.state["state"] == "running" and is_late:
-        return {
-            **checkpoint.state,
-            "job_id": job_id,
-            "state": "failed",
-            "error": "its process ended",
-        }
-    return {"job_id": job_id, **checkpoint.state}
+    if state["state"] != "running" or not is_late:
+        return state
+    if "kind" in state:  # A later process takes it up again.
+        return {**state, "state": "waiting"}
+    return {**state, "state": "failed", "error": "its process ended"}
 
 
 class Jobs:
