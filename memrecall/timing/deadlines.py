@@ -24,7 +24,10 @@ _MARGIN = 0.02  # seconds
 class RequestDeadline:
     """Some seconds from now, and how many changes were made or may still be made before."""
 
-    __slots__ = ("_end", "_outer", "changes", "is_answered", "is_default", "seconds")
+    __slots__ = (
+        *("_end", "_outer", "changes"),
+        *("is_answered", "is_default", "is_enforced", "seconds"),
+    )
 
     def __init__(self, seconds: float, *, is_default: bool = False) -> None:
         """Bound a request, or with infinite seconds only count its changes."""
@@ -32,6 +35,7 @@ class RequestDeadline:
         self.is_default = is_default  # The caller asked for none.
         self.changes = 0
         self.is_answered = False  # The client decides how long it takes to read.
+        self.is_enforced = False  # by `run_within`; else it only bounds waits
         self._outer = _current.get()
         self.restart()
 
@@ -44,6 +48,16 @@ class RequestDeadline:
     def restart(self) -> None:
         """Count from now on."""
         self._end = time.monotonic() + self.seconds
+
+    def exceeded(self) -> DeadlineExceeded:
+        """Return the error of a request that took longer."""
+        return DeadlineExceeded(self.seconds, continues=self.changes > 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the caller knows, or may know, that the time is over."""
+        is_over = self.is_enforced and not self.is_answered and not self.left
+        return is_over or (self._outer is not None and self._outer.is_over)
 
     @property
     def left(self) -> float:
@@ -115,11 +129,16 @@ def latest(limits: Iterable[RequestDeadline | None]) -> RequestDeadline | None:
 
 @contextmanager
 def changing() -> Iterator[None]:
-    """Count a change that the block makes, unless it fails; one that is cancelled may go on."""
+    """Count a change that the block makes, unless it fails; one that is cancelled may go on.
+
+    Raise DeadlineExceeded after the deadline: its error may have said that nothing is changed.
+    """
     limit = _current.get()
     if limit is None:
         yield
         return
+    if limit.is_over:
+        raise limit.exceeded()
     limit.count(1)
     try:
         yield
@@ -139,6 +158,7 @@ async def run_within(limit: RequestDeadline, work: Awaitable[_Result]) -> _Resul
 
     What cannot be stopped, such as a commit, goes on: the error says so.
     """
+    limit.is_enforced = True
     with bounded_by(limit):
         task = asyncio.ensure_future(work)
     try:
@@ -156,11 +176,11 @@ async def run_within(limit: RequestDeadline, work: Awaitable[_Result]) -> _Resul
             if task.done() and not limit.changes:
                 break
             await asyncio.sleep(_STOP_SECONDS / _STOP_STEPS)
-        raise DeadlineExceeded(limit.seconds, continues=limit.changes > 0)
+        raise limit.exceeded()
     try:
         return task.result()
     except RunError as error:
         if limit.left > _MARGIN:
             raise
         # What it waited for gave up because of the deadline, a moment earlier.
-        raise DeadlineExceeded(limit.seconds, continues=limit.changes > 0) from error
+        raise limit.exceeded() from error

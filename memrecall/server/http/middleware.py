@@ -130,7 +130,7 @@ class ObservedRequest:
         """Send a part of the response, adding the common headers to its head."""
         if message["type"] == "http.response.start":
             if self.limit is not None:
-                self.limit.is_answered = True
+                self.limit.is_answered = not self.is_late  # else nothing may be committed
             self.status = message["status"]
             names = {name for name, _ in message["headers"]}
             common = (*_HEADERS, _CLOSE_HEADER) if self._is_ending() else _HEADERS
