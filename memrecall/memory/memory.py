@@ -33,10 +33,16 @@ from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME
 from memrecall.store import MemoryQuery, read_filter
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
+from memrecall.timing.deadlines import enforces_deadlines
 
 _LIMIT = 100
 
 
+# Those that HTTP does not bound either, and those that wait for other work to end.
+@enforces_deadlines(
+    *("import_", "erase", "erase_project", "reset", "sweep", "delete_space"),
+    *("close", "schedule_sweeps"),
+)
 class AsyncMemory(SessionsMixin, RetentionMixin):
     """Long-term memory for the users of an agent.
 

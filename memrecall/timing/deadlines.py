@@ -7,14 +7,17 @@ one, as in background work, each wait has a limit of its own.
 
 import asyncio
 import contextvars
+import inspect
 import math
 import time
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 from memrecall.errors import DeadlineExceeded, InvalidArgument, RunError
 
+_Class = TypeVar("_Class", bound=type)
 _Result = TypeVar("_Result")
 
 _STOP_SECONDS, _STOP_STEPS = 0.1, 10  # in which work that was cancelled may still end
@@ -49,6 +52,12 @@ class RequestDeadline:
         """Count from now on."""
         self._end = time.monotonic() + self.seconds
 
+    def for_call(self) -> "RequestDeadline":
+        """Return a deadline with the same end for one call, which counts its own changes."""
+        limit = RequestDeadline(self.seconds)
+        limit._end = self._end
+        return limit
+
     def exceeded(self) -> DeadlineExceeded:
         """Return the error of a request that took longer."""
         return DeadlineExceeded(self.seconds, continues=self.changes > 0)
@@ -72,7 +81,10 @@ _current: contextvars.ContextVar[RequestDeadline | None] = contextvars.ContextVa
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[RequestDeadline]:
-    """Bound every wait in the block; of two deadlines the earlier one holds."""
+    """Bound every wait and every call of a memory in the block; the earlier of two deadlines holds.
+
+    A call that takes longer raises DeadlineExceeded, except for erasures, imports and exports.
+    """
     if not seconds >= 0:
         raise InvalidArgument(f"a deadline of {seconds:g} seconds", hint="Use 0 or more")
     outer = _current.get()
@@ -184,3 +196,30 @@ async def run_within(limit: RequestDeadline, work: Awaitable[_Result]) -> _Resul
             raise
         # What it waited for gave up because of the deadline, a moment earlier.
         raise limit.exceeded() from error
+
+
+def enforces_deadlines(*unbounded: str) -> Callable[[_Class], _Class]:
+    """Let the public coroutine methods of a class end at the deadline of their callers.
+
+    `unbounded` are the methods whose work grows with the data: only their waits are bounded.
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        wrapped: dict[Any, Any] = {}  # by method: its other names stay the same method
+        for name in dir(cls):
+            method = getattr(cls, name)
+            if inspect.iscoroutinefunction(method) and name[0] != "_" and name not in unbounded:
+                setattr(cls, name, wrapped.setdefault(method, _in_time(method)))
+        return cls
+
+    return decorate
+
+
+def _in_time(method: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
+    @wraps(method)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        limit, work = current_deadline(), method(*args, **kwargs)
+        is_bounded = limit is not None and not limit.is_enforced
+        return await (run_within(limit.for_call(), work) if limit and is_bounded else work)
+
+    return call

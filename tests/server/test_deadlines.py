@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from memrecall import deadline, workers
 from memrecall.agent import Recaller
 from memrecall.errors import DeadlineExceeded, StorageBusy, StorageUnreachable
-from memrecall.memory import Library
+from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.deadlines import QUICK_SECONDS, WRITE_SECONDS, RequestSeconds
 from memrecall.server.http.hooks import store_event
@@ -450,5 +450,24 @@ async def test_python_call_passes_a_deadline(
     clock.advance(2.1)
     with pytest.raises(StorageBusy):
         await adding
-    with pytest.raises(DeadlineExceeded, match="longer than 0 s"):
-        await deadlines.run_within(deadlines.RequestDeadline(0), asyncio.sleep(1))
+
+
+async def test_python_call_ends_at_its_deadline(
+    sqlite_library: Library, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    async with AsyncMemory(library=sqlite_library, user_id="ann") as memory:
+        with deadline(0), pytest.raises(DeadlineExceeded, match="longer than 0 s") as error:
+            await memory.add("black tea")
+        assert error.value.details == {"outcome": "stopped"}
+        assert (await memory.get_all(messages=True))["results"] == []
+        with deadline(2.0) as limit, monkeypatch.context() as patch:
+            await memory.add("green tea", infer=False)
+            await sqlite_library.vectors.settle()
+            wait = wait_for_lock(sqlite_library, patch)
+            adding = asyncio.ensure_future(memory.add("black tea"))
+            await wait_until(lambda: wait.entered)
+            clock.advance(2.1)
+            with pytest.raises(DeadlineExceeded, match="longer than 2 s") as error:
+                await adding
+        assert limit.changes
+        assert error.value.details == {"outcome": "stopped"}  # whatever earlier calls changed
