@@ -28,7 +28,7 @@ class RequestDeadline:
     """Some seconds from now, and how many changes were made or may still be made before."""
 
     __slots__ = (
-        *("_end", "_outer", "changes"),
+        *("_end", "_outer", "changes", "details"),
         *("is_answered", "is_default", "is_enforced", "seconds"),
     )
 
@@ -37,6 +37,7 @@ class RequestDeadline:
         self.seconds = seconds
         self.is_default = is_default  # The caller asked for none.
         self.changes = 0
+        self.details: dict[str, Any] = {}  # of its error: where to find what goes on
         self.is_answered = False  # The client decides how long it takes to read.
         self.is_enforced = False  # by `run_within`; else it only bounds waits
         self._outer = _current.get()
@@ -60,7 +61,7 @@ class RequestDeadline:
 
     def exceeded(self) -> DeadlineExceeded:
         """Return the error of a request that took longer."""
-        return DeadlineExceeded(self.seconds, continues=self.changes > 0)
+        return DeadlineExceeded(self.seconds, continues=self.changes > 0, **self.details)
 
     @property
     def is_over(self) -> bool:

@@ -285,6 +285,36 @@ async def test_transaction_that_ends_late_is_not_committed(
     assert is_stored == (database.file is not None)  # whose thread cannot be stopped
 
 
+async def test_work_on_stored_messages_goes_on_as_a_job(
+    service: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    ann = await service.client_with_key("ann")
+    memory, entered, released = service.app.service.memory, asyncio.Event(), asyncio.Event()
+    extract = (extractor := (await memory._open()).extractor).facts
+
+    async def extract_late(*arguments: Any, **options: Any) -> Any:
+        entered.set()
+        await released.wait()
+        return await extract(*arguments, **options)
+
+    monkeypatch.setattr(extractor, "facts", extract_late)
+    body, headers = {"messages": "I live in Paris."}, {HEADER: "2"}
+    sending = asyncio.ensure_future(ann.post("/v1/memories", json=body, headers=headers))
+    await entered.wait()
+    clock.advance(2.1)
+    details = check_error(await sending, 504, "DEADLINE_EXCEEDED")["details"]
+    stored = [item["message_id"] for item in (await ann.get(MESSAGES)).json()["items"]]
+    assert details == {"outcome": "continues", "job_id": details["job_id"], "messages": stored}
+    path = f"/v1/jobs/{details['job_id']}"
+    assert (await ann.get(path)).json()["state"] == "running"
+    released.set()
+    await memory.job(details["job_id"], wait=True)
+    job = (await ann.get(path)).json()
+    assert (job["state"], job["result"]["messages"]) == ("done", stored)
+    assert (await ann.get("/v1/jobs")).json()["results"] == [job]
+    assert (await ann.get("/v1/memories")).json()["results"][0]["memory"] == "User lives in Paris."
+
+
 async def test_search_does_without_a_hanging_embedder_at_half_of_its_time(
     service: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
