@@ -207,10 +207,10 @@ class DeadlineExceeded(RunError):
 
     code = "DEADLINE_EXCEEDED"
 
-    def __init__(self, seconds: float, *, continues: bool) -> None:
-        outcome = "continues" if continues else "stopped"
+    def __init__(self, seconds: float, *, continues: bool, **details: Any) -> None:
+        details["outcome"] = "continues" if continues else "stopped"
         hint = "It may still be completed: repeat it with the same ids" if continues else ""
-        super().__init__(f"the request took longer than {seconds:g} s", hint=hint, outcome=outcome)
+        super().__init__(f"the request took longer than {seconds:g} s", hint=hint, **details)
 
 
 class ModelFailed(RunError):

@@ -17,14 +17,7 @@ from memrecall.agent import Recaller
 from memrecall.agent.driver import utc_now
 from memrecall.agent.tools.search import ANSWERED_BY, BY_RULES, RECALLED
 from memrecall.agent.trace import Observer
-from memrecall.chat.events import (
-    TRUNCATED,
-    ChatEvent,
-    Failed,
-    Final,
-    TextDelta,
-    TextRetracted,
-)
+from memrecall.chat.events import TRUNCATED, ChatEvent, Failed, Final, TextDelta, TextRetracted
 from memrecall.chat.offline import offline_chat_client, only_asks
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell

@@ -125,11 +125,7 @@ class GroupChat(Chat):
         return Posted(result.ids[0], mentioned, result.statuses[0])
 
     def stream(
-        self,
-        member_id: str,
-        *,
-        mentions: Collection[str] | None = None,
-        answers: str | None = None,
+        self, member_id: str, *, mentions: Collection[str] | None = None, answers: str | None = None
     ) -> AsyncGenerator[ChatEvent, None]:
         """Let a member answer; yield events that end with `Final` or `Failed`.
 
@@ -140,11 +136,7 @@ class GroupChat(Chat):
         return errors_as_events(self._play(member_id, mentions, answers))
 
     async def answer(
-        self,
-        member_id: str,
-        *,
-        mentions: Collection[str] | None = None,
-        answers: str | None = None,
+        self, member_id: str, *, mentions: Collection[str] | None = None, answers: str | None = None
     ) -> Final:
         """Let a member answer; raise the error if the turn fails."""
         return await final_of(self.stream(member_id, mentions=mentions, answers=answers))

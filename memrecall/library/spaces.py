@@ -15,14 +15,7 @@ from typing import Any
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.library.vectors import VectorWriter
 from memrecall.scope import Scope, qualify_key, space_owner
-from memrecall.search import (
-    Hit,
-    LexicalQuery,
-    ScoredPage,
-    SearchPage,
-    SearchRequest,
-    SemanticQuery,
-)
+from memrecall.search import Hit, LexicalQuery, ScoredPage, SearchPage, SearchRequest, SemanticQuery
 from memrecall.store import Store, UserVersion
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.memberships import qualify_row

@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.scope import Scope
 from memrecall.store import JOB_PREFIX, Checkpoint, SessionState, Store
-from memrecall.timing.deadlines import in_background
+from memrecall.timing.deadlines import current_deadline, in_background
 
 _log = logging.getLogger(__name__)
 
@@ -136,6 +136,15 @@ KEPT = timedelta(days=1)
 _LONGEST = timedelta(hours=1)  # a job that runs longer has lost its process
 
 
+def _new_id() -> str:
+    return f"{JOB_PREFIX}{secrets.token_hex(8)}"
+
+
+async def _save_start(record: SessionState, about: dict[str, Any]) -> None:
+    await record.drop_jobs(datetime.now(UTC) - KEPT)
+    await record.save({**about, "state": "running"})
+
+
 async def _save_end(record: SessionState, state: dict[str, Any]) -> None:
     """Save the last state of a job: without its result if that is too large."""
     try:
@@ -153,15 +162,13 @@ def _record(store: Store, owner: str, job_id: str) -> SessionState:
 
 
 def _stored_state(job_id: str, checkpoint: Checkpoint) -> dict[str, Any]:
+    state = {"job_id": job_id, **checkpoint.state}
     is_late = datetime.now(UTC) - checkpoint.created_at > _LONGEST
-    if checkpoint.state["state"] == "running" and is_late:
-        return {
-            **checkpoint.state,
-            "job_id": job_id,
-            "state": "failed",
-            "error": "its process ended",
-        }
-    return {"job_id": job_id, **checkpoint.state}
+    if state["state"] != "running" or not is_late:
+        return state
+    if "kind" in state:  # A later process takes it up again.
+        return {**state, "state": "waiting"}
+    return {**state, "state": "failed", "error": "its process ended"}
 
 
 class Jobs:
@@ -175,16 +182,40 @@ class Jobs:
         self, store: Store, work: Coroutine[Any, Any, dict[str, Any]], owner: str
     ) -> dict[str, Any]:
         """Start a job on a user's data; return its id and state, which other processes can read."""
-        job_id = f"{JOB_PREFIX}{secrets.token_hex(8)}"
-        record = _record(store, owner, job_id)
-        await record.drop_jobs(datetime.now(UTC) - KEPT)
-        await record.save({"state": "running"})
-        self._tasks[job_id] = in_background(self._run(store, work, owner, job_id))
+        job_id = _new_id()
+        await _save_start(_record(store, owner, job_id), {})
+        self._add(job_id, owner, self._run(store, work, owner, job_id))
+        return self.state(job_id)
+
+    async def follow(
+        self,
+        store: Store,
+        work: Coroutine[Any, Any, dict[str, Any]],
+        owner: str,
+        details: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Await work on what is stored; past a deadline it goes on as a job.
+
+        The error at the deadline has the details and the `job_id`.
+        """
+        limit = current_deadline()
+        if limit is None:
+            return await work
+        task = in_background(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            job_id = _new_id()
+            self._add(job_id, owner, self._run_on(store, task, owner, job_id))
+            limit.details |= {**details, "job_id": job_id}
+            raise
+
+    def _add(self, job_id: str, owner: str, work: Coroutine[Any, Any, dict[str, Any]]) -> None:
+        self._tasks[job_id] = in_background(work)
         self._owners[job_id] = owner
         for old in list(self._tasks)[:-_MOST_JOBS]:
             if self._tasks[old].done():
                 del self._tasks[old], self._owners[old]
-        return self.state(job_id)
 
     async def run(
         self,
@@ -196,10 +227,9 @@ class Jobs:
     ) -> None:
         """Do work that others can see, and that a later process can take up again."""
         record = _record(store, owner, job_id)
-        await record.drop_jobs(datetime.now(UTC) - KEPT)
         state = {**about, "state": "waiting"}
         try:
-            await record.save({**about, "state": "running"})
+            await _save_start(record, about)
             state = {**about, "state": "done", "result": await work()}
         except Exception as error:
             state |= {"state": "failed", "error": f"{type(error).__name__}: {error}"}
@@ -212,8 +242,17 @@ class Jobs:
         checkpoints = await store.session_state(Scope.of_owner(owner)).jobs()
         return [_stored_state(job_id, checkpoint) for job_id, checkpoint in checkpoints]
 
+    async def _run_on(
+        self, store: Store, task: "asyncio.Task[dict[str, Any]]", owner: str, job_id: str
+    ) -> dict[str, Any]:
+        try:
+            await _save_start(_record(store, owner, job_id), {})
+        except MemrecallError as error:  # Its end may be stored.
+            _log.warning("the state of a job is not stored: %s", error)
+        return await self._run(store, task, owner, job_id)
+
     async def _run(
-        self, store: Store, work: Coroutine[Any, Any, dict[str, Any]], owner: str, job_id: str
+        self, store: Store, work: Awaitable[dict[str, Any]], owner: str, job_id: str
     ) -> dict[str, Any]:
         state: dict[str, Any] = {"state": "failed", "error": "cancelled"}
         try:

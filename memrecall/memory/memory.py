@@ -33,10 +33,16 @@ from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME
 from memrecall.store import MemoryQuery, read_filter
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
+from memrecall.timing.deadlines import enforces_deadlines
 
 _LIMIT = 100
 
 
+# Those that HTTP does not bound either, and those that wait for other work to end.
+@enforces_deadlines(
+    *("import_", "erase", "erase_project", "reset", "sweep", "delete_space"),
+    *("close", "schedule_sweeps"),
+)
 class AsyncMemory(SessionsMixin, RetentionMixin):
     """Long-term memory for the users of an agent.
 
@@ -100,12 +106,11 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         ingestor = (await self._open()).ingestor
         stored = await ingestor.store(addition)
         problems = await self._add_to_short_term(scope, stored.pairs())
-        work = ingestor.finish(addition, stored, problems)
+        jobs, store = self._shared.jobs, await self._store()
+        work, receipt = ingestor.finish(addition, stored, problems), stored.receipt()
         if background:
-            store = (await self._open()).library.store
-            job = await self._shared.jobs.start(store, work, scope.user_id)
-            return {**job, **stored.receipt()}
-        return await work
+            return {**await jobs.start(store, work, scope.user_id), **receipt}
+        return await jobs.follow(store, work, scope.user_id, {"messages": receipt["messages"]})
 
     @accepts_space_keys
     async def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:

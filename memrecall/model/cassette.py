@@ -24,14 +24,7 @@ from memrecall.model.cassette_file import (
     to_canonical_json,
     write_text,
 )
-from memrecall.model.client import (
-    BaseClient,
-    JsonOutput,
-    Part,
-    Request,
-    check_token,
-    tool_schema,
-)
+from memrecall.model.client import BaseClient, JsonOutput, Part, Request, check_token, tool_schema
 from memrecall.model.failures import create_accepted
 
 _EXCERPT_LENGTH = 60

@@ -17,13 +17,7 @@ from autogen_core.models import ChatCompletionClient, CreateResult
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument, ModelFailed, RunError, describe_validation_error
-from memrecall.model.client import (
-    BaseClient,
-    Part,
-    Request,
-    run_cancellable,
-    text_model_info,
-)
+from memrecall.model.client import BaseClient, Part, Request, run_cancellable, text_model_info
 from memrecall.model.failures import (
     AcceptedOptions,
     classify_failure,

@@ -68,13 +68,7 @@ class RequestLimiter:
     because of its address.
     """
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        *,
-        key_rate: float,
-        address_rate: float,
-    ) -> None:
+    def __init__(self, metrics: Metrics, *, key_rate: float, address_rate: float) -> None:
         self._metrics = metrics
         self._keys = TokenBuckets(key_rate)
         self._addresses = TokenBuckets(address_rate)

@@ -14,18 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import (
-    Select,
-    and_,
-    bindparam,
-    func,
-    literal,
-    null,
-    or_,
-    select,
-    union_all,
-    update,
-)
+from sqlalchemy import Select, and_, bindparam, func, literal, null, or_, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import EmbeddingModelMismatch, StorageError

@@ -87,14 +87,17 @@ class CallBatcher(Generic[_Item, _Result]):
         while queue.waiting:
             calls, queue.waiting = queue.waiting[: self._most], queue.waiting[self._most :]
             calls = [call for call in calls if not call.future.done()]  # else it was cancelled
-            for call in calls:
+            limit = latest(call.limit for call in calls)
+            # The work counts for the latest deadline; after an earlier one it may still go on.
+            others = [call for call in calls if call.limit is not limit]
+            for call in others:
                 call.count(self._changes)
             try:
-                with bounded_by(latest(call.limit for call in calls)):
+                with bounded_by(limit):
                     outcomes = await self._work([call.item for call in calls]) if calls else []
             except Exception as error:  # raised again by every caller
                 outcomes = [error] * len(calls)
             for call, outcome in zip(calls, outcomes, strict=True):
-                if outcome is None or isinstance(outcome, BaseException):
+                if call in others and (outcome is None or isinstance(outcome, BaseException)):
                     call.count(-self._changes)
                 call.end(outcome)

@@ -7,14 +7,17 @@ one, as in background work, each wait has a limit of its own.
 
 import asyncio
 import contextvars
+import inspect
 import math
 import time
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 from memrecall.errors import DeadlineExceeded, InvalidArgument, RunError
 
+_Class = TypeVar("_Class", bound=type)
 _Result = TypeVar("_Result")
 
 _STOP_SECONDS, _STOP_STEPS = 0.1, 10  # in which work that was cancelled may still end
@@ -24,14 +27,19 @@ _MARGIN = 0.02  # seconds
 class RequestDeadline:
     """Some seconds from now, and how many changes were made or may still be made before."""
 
-    __slots__ = ("_end", "_outer", "changes", "is_answered", "is_default", "seconds")
+    __slots__ = (
+        *("_end", "_outer", "changes", "details"),
+        *("is_answered", "is_default", "is_enforced", "seconds"),
+    )
 
     def __init__(self, seconds: float, *, is_default: bool = False) -> None:
         """Bound a request, or with infinite seconds only count its changes."""
         self.seconds = seconds
         self.is_default = is_default  # The caller asked for none.
         self.changes = 0
+        self.details: dict[str, Any] = {}  # of its error: where to find what goes on
         self.is_answered = False  # The client decides how long it takes to read.
+        self.is_enforced = False  # by `run_within`; else it only bounds waits
         self._outer = _current.get()
         self.restart()
 
@@ -44,6 +52,22 @@ class RequestDeadline:
     def restart(self) -> None:
         """Count from now on."""
         self._end = time.monotonic() + self.seconds
+
+    def for_call(self) -> "RequestDeadline":
+        """Return a deadline with the same end for one call, which counts its own changes."""
+        limit = RequestDeadline(self.seconds)
+        limit._end = self._end
+        return limit
+
+    def exceeded(self) -> DeadlineExceeded:
+        """Return the error of a request that took longer."""
+        return DeadlineExceeded(self.seconds, continues=self.changes > 0, **self.details)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the caller knows, or may know, that the time is over."""
+        is_over = self.is_enforced and not self.is_answered and not self.left
+        return is_over or (self._outer is not None and self._outer.is_over)
 
     @property
     def left(self) -> float:
@@ -58,7 +82,10 @@ _current: contextvars.ContextVar[RequestDeadline | None] = contextvars.ContextVa
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[RequestDeadline]:
-    """Bound every wait in the block; of two deadlines the earlier one holds."""
+    """Bound every wait and every call of a memory in the block; the earlier of two deadlines holds.
+
+    A call that takes longer raises DeadlineExceeded, except for erasures, imports and exports.
+    """
     if not seconds >= 0:
         raise InvalidArgument(f"a deadline of {seconds:g} seconds", hint="Use 0 or more")
     outer = _current.get()
@@ -115,11 +142,16 @@ def latest(limits: Iterable[RequestDeadline | None]) -> RequestDeadline | None:
 
 @contextmanager
 def changing() -> Iterator[None]:
-    """Count a change that the block makes, unless it fails; one that is cancelled may go on."""
+    """Count a change that the block makes, unless it fails; one that is cancelled may go on.
+
+    Raise DeadlineExceeded after the deadline: its error may have said that nothing is changed.
+    """
     limit = _current.get()
     if limit is None:
         yield
         return
+    if limit.is_over:
+        raise limit.exceeded()
     limit.count(1)
     try:
         yield
@@ -139,6 +171,7 @@ async def run_within(limit: RequestDeadline, work: Awaitable[_Result]) -> _Resul
 
     What cannot be stopped, such as a commit, goes on: the error says so.
     """
+    limit.is_enforced = True
     with bounded_by(limit):
         task = asyncio.ensure_future(work)
     try:
@@ -156,11 +189,38 @@ async def run_within(limit: RequestDeadline, work: Awaitable[_Result]) -> _Resul
             if task.done() and not limit.changes:
                 break
             await asyncio.sleep(_STOP_SECONDS / _STOP_STEPS)
-        raise DeadlineExceeded(limit.seconds, continues=limit.changes > 0)
+        raise limit.exceeded()
     try:
         return task.result()
     except RunError as error:
         if limit.left > _MARGIN:
             raise
         # What it waited for gave up because of the deadline, a moment earlier.
-        raise DeadlineExceeded(limit.seconds, continues=limit.changes > 0) from error
+        raise limit.exceeded() from error
+
+
+def enforces_deadlines(*unbounded: str) -> Callable[[_Class], _Class]:
+    """Let the public coroutine methods of a class end at the deadline of their callers.
+
+    `unbounded` are the methods whose work grows with the data: only their waits are bounded.
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        wrapped: dict[Any, Any] = {}  # by method: its other names stay the same method
+        for name in dir(cls):
+            method = getattr(cls, name)
+            if inspect.iscoroutinefunction(method) and name[0] != "_" and name not in unbounded:
+                setattr(cls, name, wrapped.setdefault(method, _in_time(method)))
+        return cls
+
+    return decorate
+
+
+def _in_time(method: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
+    @wraps(method)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        limit, work = current_deadline(), method(*args, **kwargs)
+        is_bounded = limit is not None and not limit.is_enforced
+        return await (run_within(limit.for_call(), work) if limit and is_bounded else work)
+
+    return call

@@ -160,8 +160,7 @@ async def test_concurrent_recalls_on_one_instance_do_not_mix(library: Library) -
         handoff = get_handoff(result)
         assert handoff.relevant_memory_keys == [keys_by_request[question]]
         assert handoff.search_summary == question
-        requests = [e for e in result.messages if isinstance(e, ToolCallRequestEvent)]
-        assert len(requests) == 2
+        assert len([e for e in result.messages if isinstance(e, ToolCallRequestEvent)]) == 2
 
 
 # Cancellation
@@ -337,15 +336,13 @@ async def test_team_state_round_trips_through_json(library: Library) -> None:
         [parent, make_agent(library, search(), hand_off("a1"))],
         termination_condition=HandoffTermination("parent"),
     )
-    first = await team.run(task=REQUEST)
-    assert isinstance(first.messages[-1], HandoffMessage)
+    assert isinstance((await team.run(task=REQUEST)).messages[-1], HandoffMessage)
     state = json.loads(json.dumps(await team.save_state()))
 
     resumed = make_parent(say("Port 5433."), handoffs=["recall"])
     other = Swarm([resumed, make_agent(library)], max_turns=1)
     await other.load_state(state)
-    result = await other.run()
-    assert result.messages[-1].to_text() == "Port 5433."
+    assert (await other.run()).messages[-1].to_text() == "Port 5433."
     client = resumed._model_client
     assert isinstance(client, ScriptedClient)
     assert "## Memory search finished" in str(client.requests[0].messages)

@@ -41,8 +41,7 @@ def test_template_markup_is_removed_from_tool_names() -> None:
 def test_null_words_count_as_absent() -> None:
     def check(absent: object) -> None:
         fields = {"query": "x", "time_range_days": absent, "keywords": absent, "since": absent}
-        arguments = read(json.dumps(fields))
-        assert arguments == SearchMemoriesInput(query="x")
+        assert read(json.dumps(fields)) == SearchMemoriesInput(query="x")
 
     check_each([None, "null", "None", "", " NULL ", "undefined"], check)
 
@@ -61,8 +60,7 @@ def test_null_word_of_required_argument_is_kept() -> None:
     ],
 )
 def test_json_inside_a_string_is_unwrapped(text: str) -> None:
-    arguments = read(text)
-    assert arguments == SearchMemoriesInput(query="x", keywords=["a", "b"])
+    assert read(text) == SearchMemoriesInput(query="x", keywords=["a", "b"])
 
 
 def test_single_value_becomes_a_list() -> None:
@@ -71,8 +69,7 @@ def test_single_value_becomes_a_list() -> None:
 
 
 def test_numbers_in_strings_are_converted() -> None:
-    arguments = read('{"query": "x", "limit": "3"}')
-    assert arguments == SearchMemoriesInput(query="x", limit=3)
+    assert read('{"query": "x", "limit": "3"}') == SearchMemoriesInput(query="x", limit=3)
 
 
 @pytest.mark.parametrize(("language", "words"), [("en", "user is fixed"), ("zh", "用户已固定")])

@@ -173,8 +173,7 @@ NOTHING_NEEDED: dict[str, list[LLMMessage]] = {
 async def test_update_context_adds_nothing_without_need(library: Library) -> None:
     async def check(name: str) -> None:
         context = await make_context(*NOTHING_NEEDED[name])
-        update = await make_memory(library).update_context(context)
-        assert update.memories.results == []
+        assert (await make_memory(library).update_context(context)).memories.results == []
         assert await context.get_messages() == NOTHING_NEEDED[name]
 
     await check_each_async(NOTHING_NEEDED, check)
@@ -185,8 +184,7 @@ async def test_update_context_reports_no_result(library: Library) -> None:
     memory = make_memory(
         library, search("dinner", min_relevance_score=0.9), hand_off(confidence=0.0)
     )
-    update = await memory.update_context(context)
-    assert update.memories.results == []
+    assert (await memory.update_context(context)).memories.results == []
     (block,) = recalled_blocks(await context.get_messages())
     assert "Nothing relevant was found" in block
 
@@ -194,8 +192,7 @@ async def test_update_context_reports_no_result(library: Library) -> None:
 async def test_update_context_reports_a_disabled_user(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     context = await make_context(user_message())
-    update = await make_memory(library).update_context(context)
-    assert update.memories.results == []
+    assert (await make_memory(library).update_context(context)).memories.results == []
     (block,) = recalled_blocks(await context.get_messages())
     assert "do not conclude that there are none" in block
 

@@ -166,8 +166,7 @@ async def replay_with_a_new_parent(library: Library, folder: Path) -> None:
         tool = RecallTool(library, ANN, model_client=run.client("recall"), clock=run.clock)
         model = ScriptedClient([call("recall", query="another question"), say("Hm.")])
         parent = AssistantAgent("parent", model, tools=[tool], reflect_on_tool_use=True)
-        result = await parent.run(task=REQUEST)
-        assert result.messages[-1].to_text() == "Hm."
+        assert (await parent.run(task=REQUEST)).messages[-1].to_text() == "Hm."
 
 
 async def test_run_that_stops_early_fails_the_replay(library: Library, tmp_path: Path) -> None:

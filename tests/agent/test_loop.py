@@ -463,8 +463,7 @@ class TestModelFailures:
         client = ScriptedClient(
             [search(limit=10), search("dinner", limit=10), fail("overflow"), hand_off("a1")]
         )
-        recall = await run_recall(library, client=client)
-        assert recall.stop_reason is StopReason.HANDOFF
+        assert (await run_recall(library, client=client)).stop_reason is StopReason.HANDOFF
         sizes = [len(str(request.messages)) for request in client.requests]
         assert sizes[3] < sizes[2]
 

@@ -248,8 +248,7 @@ async def test_parent_stream_contains_recall_events(library: Library) -> None:
         ("ToolCallExecutionEvent", "parent"),
         ("TextMessage", "parent"),
     ]
-    tool_output = str(parent.requests[1].messages[-1].content)
-    assert "PostgreSQL on port 5433" in tool_output
+    assert "PostgreSQL on port 5433" in str(parent.requests[1].messages[-1].content)
 
 
 def answer_by_question(request: Request) -> Any:

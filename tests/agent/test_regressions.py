@@ -133,8 +133,7 @@ class TestScope:
         other = Scope("ann", agent_id="other")
         await add_memory(library, "theirs", "database config of the other agent", other)
         steps = [search(limit=10), detail("a1"), *[hand_off("a1", "theirs")] * 2]
-        recall = await run_recall(library, *steps, scope=other)
-        assert recall.keys_seen == ["theirs"]
+        assert (await run_recall(library, *steps, scope=other)).keys_seen == ["theirs"]
 
 
 @on_both_engines

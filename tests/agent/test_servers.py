@@ -12,13 +12,7 @@ from memrecall.agent.trace_events import ThoughtEvent
 from memrecall.memory import Library
 from memrecall.model.prompts import load_prompt
 
-from ..model.openai_server import (
-    ModelServer,
-    Reply,
-    autogen_client,
-    memrecall_client,
-    tool_call,
-)
+from ..model.openai_server import ModelServer, Reply, autogen_client, memrecall_client, tool_call
 from .recall_helpers import LIN, NOW, REQUEST_ZH
 
 pytestmark = pytest.mark.concurrent
@@ -72,5 +66,4 @@ async def test_thoughts_are_returned_to_the_model_and_traced(
     )
     assert server.requests[1]["messages"][2]["reasoning_content"] == "先找配置"
     events = recall.trace.events
-    thoughts = [event.text for event in events if isinstance(event, ThoughtEvent)]
-    assert thoughts == ["先找配置"]
+    assert [event.text for event in events if isinstance(event, ThoughtEvent)] == ["先找配置"]

@@ -435,8 +435,7 @@ async def test_withheld_memories_are_reported_by_every_class(library: Library) -
     await context.add_message(user_message(question))
     tool = RecallTool(library, ANN, model_client=client())
     arguments = {"query": question}
-    tool_answer = await tool.run_json(arguments, CancellationToken())
-    assert tool_answer.withheld == 1
+    assert (await tool.run_json(arguments, CancellationToken())).withheld == 1
     result = await Recaller(library, ANN, client()).recall(question)
     reply = RecallReply.from_result(result)  # over MCP
     assert reply.withheld == 1

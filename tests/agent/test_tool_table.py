@@ -221,8 +221,7 @@ class TestSixthTool:
         assert answer == {"letters": 3, "user": "ann"}
 
     async def test_recall_loop(self, library: Library, sixth_tool: str) -> None:
-        schemas = function_schemas(Interface.RECALL, "zh")
-        assert schemas[-1]["name"] == sixth_tool
+        assert function_schemas(Interface.RECALL, "zh")[-1]["name"] == sixth_tool
         recall = await run_recall(library, call(sixth_tool, text="tea"), hand_off())
         assert tool_results(recall)[0]["output"] == {"letters": 3, "user": "ann"}
 

@@ -36,8 +36,7 @@ def test_stored_events_load_and_are_written_back_unchanged() -> None:
     def check(path: Path) -> None:
         for stored, event in zip(read_stored(path), read_events(path), strict=True):
             times = {"seconds", "usage"}  # the fixtures are stored without them
-            stored_form = {k: v for k, v in event.as_dict().items() if k not in times}
-            assert stored_form == stored
+            assert {k: v for k, v in event.as_dict().items() if k not in times} == stored
 
     check_each(TRACES, check, lambda path: path.name)
 

@@ -79,8 +79,7 @@ class TestView:
         self, library: Library
     ) -> None:
         chat = group_chat(library, call("recall_memory", query="x"), say("@Ann 花生。"))
-        posted = await chat.post("ann", f"@小助手 {QUESTION}")
-        assert posted.mentions == ("bot",)
+        assert (await chat.post("ann", f"@小助手 {QUESTION}")).mentions == ("bot",)
         turn = await collect_turn(chat.stream("bot"))
         messages = await stored_messages(library, TEAM)
         assert [(m.speaker, m.role, m.content) for m in messages] == [

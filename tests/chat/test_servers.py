@@ -158,8 +158,7 @@ async def test_many_calls_in_one_answer_are_run_up_to_the_cap(
         "is_mentioned": [False] * 5,
         "nonsense": [True] * 5,
     }[name]
-    refusals = {r.content for r in refused}
-    assert refusals == {"拒绝：一轮最多执行 5 次工具调用。请用已有的内容回答。"}
+    assert {r.content for r in refused} == {"拒绝：一轮最多执行 5 次工具调用。请用已有的内容回答。"}
     sent = [m for m in server.requests[1]["messages"] if m["role"] == "tool"]
     assert [m["tool_call_id"] for m in sent[3:]] == [f"srv_{n}" for n in range(200)]
 
@@ -236,8 +235,7 @@ async def test_reasoning_inside_or_beside_the_answer_is_stripped(
     inside = streamed_text(f"<think>用户问\n\n过敏</think>\n\n{ANSWER}")
     for reply in (inside, streamed_text(ANSWER, reasoning_content="先想想")):
         server.play(reply)
-        turn = await run_turn(sqlite_library, make(server))
-        assert turn.final.text == ANSWER
+        assert (await run_turn(sqlite_library, make(server))).final.text == ANSWER
 
 
 async def test_earlier_answers_have_the_reasoning_field(

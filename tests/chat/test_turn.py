@@ -474,8 +474,7 @@ class TestReasoning:
 
     async def test_text_of_earlier_model_calls_is_kept(self, sqlite_library: Library) -> None:
         chat = single_chat(sqlite_library, say(f"Well. {DSML}"), say(self.ANSWER))
-        turn = await collect_turn(chat.stream("hi"))
-        assert turn.final.text == "Well.\n\nHello!"
+        assert (await collect_turn(chat.stream("hi"))).final.text == "Well.\n\nHello!"
 
     async def test_reasoning_setting(self, sqlite_library: Library) -> None:
         cases: dict[Any, str] = {

@@ -9,13 +9,7 @@ from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, say
 from tests.cases import check_each, read_rows
 
-from .chat_helpers import (
-    DSML,
-    TEAM,
-    shown_text,
-    stored_messages,
-    take_group_turn,
-)
+from .chat_helpers import DSML, TEAM, shown_text, stored_messages, take_group_turn
 
 NAMES = ("bot", "小助手", "Helper", "[B]")
 OTHERS = ("ann", "Ann", "Annie", "小波", "Helper", "deep thought")

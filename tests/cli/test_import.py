@@ -290,8 +290,7 @@ def test_import_that_stops_half_way_is_partial(shell: Shell, db: Path, tmp_path:
         assert "0 messages of 1 user imported, 1000 already stored" in again.out
         first = write(tmp_path, *map(line, range(1_500, 1_600)))
         assert shell("import", first, "--db", db).code == 2  # nothing is stored
-    count = shell("stats", "--db", db, "--json").json["messages"]
-    assert count == 1_000
+    assert shell("stats", "--db", db, "--json").json["messages"] == 1_000
 
 
 def test_import_without_a_usable_line_exits_2(shell: Shell, db: Path, tmp_path: Path) -> None:

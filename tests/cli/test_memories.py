@@ -205,8 +205,7 @@ class TestMoving:
         repeated = shell("import", file, "--db", other)
         assert repeated.out.startswith("export of 1 user imported: ")
         assert list_memories(shell, other) == list_memories(shell, db_of_ann)
-        renamed = shell("import", file, "--user", "anna", "--db", other, "--json")
-        assert renamed.code == 0
+        assert shell("import", file, "--user", "anna", "--db", other, "--json").code == 0
         result = shell("memories", "list", "--user", "anna", "--db", other, "--json").json
         assert {item["user_id"] for item in result["results"]} == {"anna"}
 

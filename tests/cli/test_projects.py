@@ -46,8 +46,7 @@ def test_commands_read_one_project(
 
 
 def test_projects_are_listed_and_erased(shell: Shell, ann: tuple[str, ...]) -> None:
-    listed = shell("projects", "list", *ann)
-    assert f"{SHOP}  1 session, 1 message, 1 memory" in listed.out
+    assert f"{SHOP}  1 session, 1 message, 1 memory" in shell("projects", "list", *ann).out
     items = shell("projects", "list", *ann, "--json").json["items"]
     assert {item["project"] for item in items} == {SHOP, BLOG}
     assert shell("projects", "erase", SHOP, *ann, "--yes").out == "erased: 1 messages, 1 memories\n"

@@ -107,8 +107,7 @@ def test_certainty_is_printed(shell: Shell, chat: Path, script: Any) -> None:
 def test_now_hides_later_messages(shell: Shell, chat: Path) -> None:
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat, "--json"]
     assert "lin-1" in shell(*base, "--now", "2026-03-02T10:00:00Z").json["keys_seen"]
-    result = shell(*base, "--now", "2026-03-01T10:00:00Z").json
-    assert "lin-1" not in result["keys_seen"]
+    assert "lin-1" not in shell(*base, "--now", "2026-03-01T10:00:00Z").json["keys_seen"]
 
 
 def test_time_filters_searches_and_recalls(shell: Shell, chat: Path) -> None:
@@ -250,8 +249,7 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
 
 def test_recall_does_not_create_database(shell: Shell, db: Path, tmp_path: Path) -> None:
     cassette = tmp_path / "cassette.jsonl"
-    outcome = shell("recall", "x", "--user", "lin", "--db", db, "--record", cassette)
-    assert outcome.code == 2
+    assert shell("recall", "x", "--user", "lin", "--db", db, "--record", cassette).code == 2
     assert not db.exists()
     assert not cassette.exists()
 

@@ -40,8 +40,7 @@ def test_stored_trace_prints_like_live_recall(
     shell: Shell, chat: Path, user: str, query: str
 ) -> None:
     live = recall(shell, chat, user, query).out
-    last = shell("trace", "show", "--last", "--user", user, "--db", chat)
-    assert last.out == live
+    assert shell("trace", "show", "--last", "--user", user, "--db", chat).out == live
     trace_id = live.split()[-1]
     assert shell("trace", "show", trace_id, "--user", user, "--db", chat).out == live
 

@@ -55,10 +55,8 @@ async def test_one_user_is_exported_erased_and_restored(store: Store) -> None:
     await store.owners.erase_user("ann")
     without = await read_tables(store.database)
     assert {row["user_id"] for row in without["messages"]} == owners - {"ann"}
-    counts = await import_user(store.database, "ann", lines)
-    assert sum(counts.values()) == len(lines)
-    restored = [line async for line in export_user(store.database, "ann")]
-    assert restored == lines
+    assert sum((await import_user(store.database, "ann", lines)).values()) == len(lines)
+    assert [line async for line in export_user(store.database, "ann")] == lines
     for name, rows in (await read_tables(store.database)).items():
         if name in {table.name for table in USER_TABLES}:
             others = [row for row in rows if row["user_id"] != "ann"]
@@ -87,8 +85,7 @@ async def test_backup_under_writes_has_whole_users(store: Store, tmp_path: Path)
         await asyncio.gather(*writers)
     for number in range(2):
         async with await Store.open(str(tmp_path / f"{number}.db"), read_only=True) as backup:
-            problems = await backup.find_damage(deep=True)
-            assert not any(problems.values())
+            assert not any((await backup.find_damage(deep=True)).values())
             for user in (await backup.owners.list_users()).items:
                 versions = await backup.feed(user["user_id"]).version()
                 counts = await backup.count(user["user_id"])

@@ -20,16 +20,14 @@ async def test_runs_are_listed_and_shown_with_metrics(window: Window) -> None:
     await page.click("a:has-text('first')")
     await page.wait_for_selector("table")
     await window.ready()
-    row = await window.text("tr:has-text('recall@10')")
-    assert "0.917 (0.750 – 1.000)" in row
+    assert "0.917 (0.750 – 1.000)" in (await window.text("tr:has-text('recall@10')"))
     await window.open("/evaluations/run?name=third")
     assert "Questions\n5" in await window.text()
 
 
 async def test_unknown_runs_are_refused(window: Window) -> None:
     for name in ("../open", "nothing", ""):
-        answer = await window.open(f"/evaluations/run?name={name}")
-        assert answer.status == 404
+        assert (await window.open(f"/evaluations/run?name={name}")).status == 404
     window.watch.problems.clear()  # the browser reports these
 
 
@@ -41,8 +39,7 @@ async def test_runs_require_operator_and_empty_folder_is_explained(
         await sign_in(window, keys["maya"])
         for language, reason in (("en", "an operator's key"), ("zh", "需要运维密钥")):
             await window.page.request.get(f"{server.url}/preferences?language={language}&next=/")
-            answer = await window.open("/evaluations")
-            assert answer.status == 403
+            assert (await window.open("/evaluations")).status == 403
             assert reason in await window.text("[role=alert]")
         window.watch.problems.clear()
         await sign_in(window, keys["all"])

@@ -38,8 +38,7 @@ async def test_search_links_to_context_memory_and_recall(window: Window) -> None
 async def test_filters_select_messages(window: Window) -> None:
     page = window.page
     await window.open("/explorer?user=maya")
-    count = await page.locator("article").count()
-    assert count == 25
+    assert await page.locator("article").count() == 25
     await page.click("text=Older")
     await page.wait_for_url("**cursor=**")
     assert "Newest" in await window.text()

@@ -113,8 +113,7 @@ def test_cross_site_sign_in_is_refused(keyed_server: Keyed, http: httpx.Client) 
     server, keys = keyed_server
     form = {"key": keys["maya"], "next": "//evil.example"}
     headers = {"Origin": "http://evil.example"}
-    response = http.post(server.url + "/sign-in", data=form, headers=headers)
-    assert response.status_code == 403
+    assert http.post(server.url + "/sign-in", data=form, headers=headers).status_code == 403
     accepted = http.post(server.url + "/sign-in", data=form)
     assert (accepted.status_code, accepted.headers["location"]) == (303, "/")
     assert "secure" not in accepted.headers["set-cookie"].lower()

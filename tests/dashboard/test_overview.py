@@ -89,8 +89,7 @@ async def test_first_page_asks_the_preselected_user(
         assert await page.locator("button.mr-chip").count() == 3
         await page.click(f"button.mr-chip:has-text('{question}')")
         await page.locator(f".mr-evidence a:has-text('{answer}')").first.wait_for()
-        latest = page.locator(".mr-answer .mr-item a").first
-        assert await latest.inner_text() == question
+        assert await page.locator(".mr-answer .mr-item a").first.inner_text() == question
         await page.select_option("header select", other)
         await page.wait_for_url(f"**/?user={other}")
         await window.open(f"/recalls?user={user}")

@@ -68,8 +68,7 @@ async def test_frame_appears_before_the_content(
     browser: Any, url: str, slow_page: SlowPage
 ) -> None:
     async with window_on(browser, url) as window:
-        response = await window.open_frame(PATH)
-        assert response.status == 200
+        assert (await window.open_frame(PATH)).status == 200
         assert "Explorer" in await window.text("nav")
         assert await window.text("[role=status]") == "Loading …"
         assert "the beginning" in await window.text()

@@ -233,8 +233,7 @@ async def test_dashboard_and_alerts_query_metrics_that_exist(sqlite_library: Lib
 def test_dashboard_uses_the_provisioned_data_source() -> None:
     (source,) = read("grafana/provisioning/datasources/prometheus.yaml")["datasources"]
     dashboard = json.loads((DEPLOY / "grafana" / "dashboards" / "memrecall.json").read_text())
-    used = {item["uid"] for item in walk(dashboard, "datasource")}
-    assert used == {source["uid"]}
+    assert {item["uid"] for item in walk(dashboard, "datasource")} == {source["uid"]}
     (provider,) = read("grafana/provisioning/dashboards/memrecall.yaml")["providers"]
     mounts = read("compose.yaml")["services"]["grafana"]["volumes"]
     assert f"./grafana/dashboards:{provider['options']['path']}:ro" in mounts

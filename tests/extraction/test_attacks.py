@@ -45,8 +45,7 @@ def check_truth(
         known = KnownMemory("k1", memory["text"], "user", memory["field"], memory["type"], NOW)
         texts = await memories_after(make_extractor(attack), attack["attack"], known)
         assert memory["text"] in texts, texts
-        claimed = [text for text in texts if any(word in text for word in attack["claim"])]
-        assert not claimed
+        assert not [text for text in texts if any(word in text for word in attack["claim"])]
 
     return check
 

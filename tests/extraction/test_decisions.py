@@ -203,8 +203,7 @@ def test_decisions_keep_memories_of_other_subjects(
     new_fact: Fact, memories: list[KnownMemory]
 ) -> None:
     others = {item.memory_key for item in memories if item.subject != new_fact.subject}
-    touched = {item.memory_key for item in decide([new_fact], memories)}
-    assert not touched & others
+    assert not {item.memory_key for item in decide([new_fact], memories)} & others
 
 
 @given(facts(), memories())

@@ -140,8 +140,7 @@ async def test_nothing_of_one_repository_is_recalled_in_another(
             assert ("heron" in block) == is_found, folder
         options = {"Memrecall-Hook": json.dumps({"deadline": 60.0, "all_projects": True})}
         path = f"/v1/users/ann/hooks/{client}/{event}"
-        answer = await ann.post(path, json=sample.payload, headers=options)
-        assert "heron" in answer.text
+        assert "heron" in (await ann.post(path, json=sample.payload, headers=options)).text
 
     await check_each_async(("claude-code", "codex", "cursor", "gemini"), check)
 

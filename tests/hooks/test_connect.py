@@ -152,10 +152,7 @@ class TestSettingsFile:
         target.remove()
         assert json.loads(target.settings_path.read_text("utf-8")) == {
             "hooks": {
-                "Stop": [
-                    {"hooks": [{"type": "command", "command": "say done"}]},
-                    {"hooks": []},
-                ],
+                "Stop": [{"hooks": [{"type": "command", "command": "say done"}]}, {"hooks": []}],
                 "PreToolUse": [json.loads(OTHER)],
             },
             "model": "opus",

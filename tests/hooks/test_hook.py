@@ -338,8 +338,7 @@ class TestEndpoint:
         assert (await reader.post(self.PATH, json=payload)).status_code == 403
         assert await stored(service.library) == []
         options = {"Memrecall-Hook": json.dumps({"capture": False})}
-        answer = await reader.post(self.PATH, json=payload, headers=options)
-        assert FACT in answer.text
+        assert FACT in (await reader.post(self.PATH, json=payload, headers=options)).text
 
     async def test_wrong_requests_are_refused(self, service: HttpService) -> None:
         ann = await service.client_with_key("ann")
@@ -405,10 +404,7 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.usefixtures("in_process")
 class TestHostileInput:
     def test_hostile_payload_ends_in_silence_and_log_line(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capfd: pytest.CaptureFixture[str],
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
     ) -> None:
         hook = bind(tmp_path)
 
@@ -431,10 +427,7 @@ class TestHostileInput:
             assert [message.content for message in event.messages] == [stored]
 
     def test_wrong_installation_ends_in_silence(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capfd: pytest.CaptureFixture[str],
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
     ) -> None:
         hook = bind(tmp_path)
         cases: dict[str, tuple[str, dict[str, Any]]] = {

@@ -119,11 +119,7 @@ def test_whatsapp_of_android_in_english() -> None:
         times(FIXTURES / "whatsapp" / "WhatsApp Chat with Lake.txt")[-1] == "2024-01-06T08:10:00Z"
     )
     assert result.messages[0].metadata == {"conversation": "Lake"}
-    assert result.survey.skipped == {
-        "notices": 2,
-        "media without text": 1,
-        "deleted messages": 1,
-    }
+    assert result.survey.skipped == {"notices": 2, "media without text": 1, "deleted messages": 1}
 
 
 def test_whatsapp_of_android_skips_deleted_messages_in_other_languages(tmp_path: Path) -> None:

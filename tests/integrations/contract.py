@@ -208,8 +208,7 @@ class ToolContract(RecallContract):
 
     async def test_no_argument_names_another_user(self, memory: AsyncMemory) -> None:
         arguments = {"query": REQUEST_ZH, "user_id": "lin"}
-        answer = await self.call_tool(memory, "recall", arguments)
-        assert "5433" not in answer
+        assert "5433" not in (await self.call_tool(memory, "recall", arguments))
 
     async def test_failed_recall_is_an_answer(self, memory: AsyncMemory, library: Library) -> None:
         await library.store.owners.set_user_enabled("ann", False)

@@ -137,8 +137,7 @@ class TestFilter(TurnContract):
         first, second = model.requests
         assert first[0] == second[0]
         assert "a1" in block_keys(first[0]["content"])
-        traces = await library.store.traces(Scope("ann")).page()
-        assert len(traces.items) == 1
+        assert len((await library.store.traces(Scope("ann")).page()).items) == 1
 
     @pytest.mark.concurrent
     def test_sync_run(self, sync_memory: Memory) -> None:
@@ -235,8 +234,7 @@ class TestSession:
     ) -> None:
         await session.add_items([{"role": "user", "content": "My boat is called Petunia."}])
         memory = AsyncMemory(library=library, user_id="ann")
-        again = MemorySession(memory.bind(session_id="chat-1"))
-        assert len(await again.get_items()) == 1
+        assert len(await MemorySession(memory.bind(session_id="chat-1")).get_items()) == 1
         result = await memory.recall("What is my boat called?")
         assert "Petunia" in result.memories[0].content
 

@@ -132,8 +132,7 @@ async def test_messages_are_read(memory: AsyncMemory) -> None:
     ]
     assert parsed[1].ts == messages[0].parts[1].timestamp
     await memory.add(messages, session_id="s", infer=False)
-    stored = await memory.get_all(session_id="s", messages=True)
-    assert len(stored["results"]) == 5
+    assert len((await memory.get_all(session_id="s", messages=True))["results"]) == 5
 
 
 @pytest.mark.concurrent

@@ -89,8 +89,7 @@ class TestSamplePlugin:
             assert parts.calls["forgotten"] == ["ann", "ann"]  # the graph, and the vectors
 
     async def test_model_setting_selects_the_plugin(self) -> None:
-        client = make_client(Settings(model="sample:large"))
-        assert type(client).__name__ == "SampleModel"
+        assert type(make_client(Settings(model="sample:large"))).__name__ == "SampleModel"
         ordinary = make_client(Settings(model="llama3:8b", base_url="http://127.0.0.1:9/v1"))
         assert type(ordinary).__name__ == "ServerClient"
 

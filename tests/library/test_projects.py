@@ -218,8 +218,7 @@ async def test_the_same_statement_is_known_in_each_project(memory: AsyncMemory) 
     assert [item["event"] for item in changed["results"]] == ["UPDATE"]
     shop = await memory.get_all(user_id="cy", project=SHOP)
     assert [item["memory"] for item in shop["results"]] == ["user's lint is ruff"]
-    swept = await memory.sweep(user_id="cy")
-    assert swept["found"] == 0
+    assert (await memory.sweep(user_id="cy"))["found"] == 0
 
 
 async def test_a_bound_project_cannot_be_left(memory: AsyncMemory) -> None:

@@ -106,8 +106,7 @@ async def test_attacks_through_tools_keep_the_truth(location: str) -> None:
                 is_repetition = "already" in answer["note"]
                 assert expected in answer["note"] or is_repetition, answer
             items = (await memory.get_all())["results"]
-            count = check_claims(items, truth)
-            assert (count > 0) == bool(attack["claim"])
+            assert (check_claims(items, truth) > 0) == bool(attack["claim"])
             assert all(word in json.dumps(items, ensure_ascii=False) for word in attack["claim"])
             assert "supersedes all" not in json.dumps(items)
             assert await memory.graph() == graph

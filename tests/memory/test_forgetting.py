@@ -74,8 +74,7 @@ class TestSources:
     async def test_other_memories_of_an_erased_message_stay(self, memory: AsyncMemory) -> None:
         _, home, allergy = await add_facts(memory)
         await memory.purge(home, sources=True)
-        kept = await get_item(memory, allergy)
-        assert kept["source_message_ids"] == []
+        assert (await get_item(memory, allergy))["source_message_ids"] == []
         (relation,) = (await memory.graph("peanuts", "ann"))["relations"]
         assert relation["source_message_ids"] == []
         await memory.forget(allergy)
@@ -106,8 +105,7 @@ class TestDeleteMessage:
         written = NewMemory(memory_key="own", content="my note", source_message_ids=(message,))
         await library.add_memories(Scope("ann"), [written], origin=Origin.USER, actor="ann")
         await memory.delete_message(message, user_id="ann")
-        kept = await get_item(memory, "own", user_id="ann")
-        assert kept["source_message_ids"] == []
+        assert (await get_item(memory, "own", user_id="ann"))["source_message_ids"] == []
 
     async def test_it_is_idempotent_and_sending_again_stores_nothing(
         self, memory: AsyncMemory

@@ -36,8 +36,7 @@ async def test_add_writes_relations_to_the_graph(memory: AsyncMemory) -> None:
     }
     assert around[0]["source_message_ids"] == result["messages"]
     assert len((await memory.graph("李明", "ann", depth=2))["relations"]) == 4
-    entities = (await memory.graph(user_id="ann"))["entities"]
-    assert len(entities) == 5
+    assert len((await memory.graph(user_id="ann"))["entities"]) == 5
     assert (await memory.graph("李明", "ben"))["relations"] == []
 
 

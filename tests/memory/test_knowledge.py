@@ -230,8 +230,7 @@ class TestVectors:
 
         await library.vectors.settle()
         progress: list[int] = []
-        count = await library.vectors.embed_all(progress.append)
-        assert (count, progress) == (0, [])
+        assert (await library.vectors.embed_all(progress.append), progress) == (0, [])
 
     async def test_stale_vector_is_not_used(self, library: Library) -> None:
         assert library.embedder is not None

@@ -184,8 +184,7 @@ class TestDates:
         expired = memory.search("tea", filters=filters, show_expired=True, kinds="memory")
         assert await _texts(expired) == ["tea today", "tea yesterday"]
         key = added["results"][0]["id"]
-        item = await get_item(memory, key)
-        assert item["expiration_date"] == str(yesterday)
+        assert (await get_item(memory, key))["expiration_date"] == str(yesterday)
         await memory.update(key, expiration_date=None)
         assert await _texts(memory.search("tea", "ann")) == everything
         for wrong in ("tomorrow", 5, "2026-13-01"):
@@ -279,8 +278,7 @@ class TestResults:
             added = await memory.add(turns, memory_type="procedural_memory", session_id="s1")
             assert added["results"][0]["memory"].endswith("login, filled in the form.")
             key = (await memory.end_session(session_id="s1"))["experience"]
-            item = await get_item(memory, key)
-            assert "Clicked login" in item["memory"]
+            assert "Clicked login" in (await get_item(memory, key))["memory"]
 
 
 async def test_reset_erases_all_users(memory: AsyncMemory) -> None:

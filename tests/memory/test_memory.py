@@ -63,8 +63,7 @@ class TestUpdate:
 
         for expected in ("three", "two", "one"):
             await memory.undo(key)
-            item = await get_item(memory, key)
-            assert item["memory"] == expected
+            assert (await get_item(memory, key))["memory"] == expected
         with pytest.raises(Conflict):
             await memory.undo(key)
 
@@ -290,8 +289,7 @@ class TestBinding:
 
         with pytest.raises(Conflict, match="user_id"):
             await memory.delete("same")
-        item = await get_item(memory, "same", user_id="ben")
-        assert item["memory"] == "ben"
+        assert (await get_item(memory, "same", user_id="ben"))["memory"] == "ben"
 
 
 class TestProcess:

@@ -88,9 +88,7 @@ class TestWhatIsSearched:
         ids = (await ann.add(["tea in the garden", "tea in the kitchen"]))["messages"]
         library = (await ann.recaller()).library
         digest = NewMemory(
-            content="tea, garden and kitchen",
-            memory_type=DIGESTS[0],
-            source_message_ids=tuple(ids),
+            content="tea, garden and kitchen", memory_type=DIGESTS[0], source_message_ids=tuple(ids)
         )
         scope = (await ann.recaller()).scope
         await library.add_memories(scope, [digest], origin=Origin.USER, actor="test")

@@ -48,8 +48,7 @@ async def check_one_home(memory: AsyncMemory) -> None:
 
 async def write_in_processes(location: str, sentence: str, **options: Any) -> None:
     homes = [(location, sentence.format(place), options) for place in PLACES]
-    reports = await asyncio.to_thread(run_together, add_home, homes)
-    assert reports == [[[]]] * len(PLACES)
+    assert await asyncio.to_thread(run_together, add_home, homes) == [[[]]] * len(PLACES)
     async with AsyncMemory(settings=make_settings(location)) as memory:
         await check_one_home(memory)
 

@@ -2,6 +2,9 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from unittest.mock import AsyncMock
+
+import pytest
 
 from memrecall.extraction.protocol import Summary
 from memrecall.library.library import Library
@@ -86,13 +89,19 @@ async def test_add_returns_before_an_imported_session_is_summarised(location: st
         assert counts == {"turns": 3 * SUMMARIES_PER_CHUNK, "chunk": 3, "session": 3}
 
 
-async def test_work_that_was_stopped_goes_on_in_a_later_process(location: str) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_work_that_was_stopped_goes_on_in_a_later_process(
+    location: str, is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     extractor = GatedExtractor(close_after=SUMMARIES_PER_CHUNK + 2)  # with a chunk and the session
     extractor.gate.set()
-    async with open_memory(location, extractor) as memory:
-        await import_chat(memory, 3 * PIECE)
-        await memory.add("the last line", "ann", session_id="s")
-        await wait_for_job(memory, "running")
+    with monkeypatch.context() as patch:
+        async with open_memory(location, extractor) as memory:
+            await import_chat(memory, 3 * PIECE)
+            await memory.add("the last line", "ann", session_id="s")
+            await wait_for_job(memory, "running")
+            if is_killed:
+                patch.setattr("memrecall.memory.jobs._save_end", AsyncMock())
     async with await Store.open(location) as store:
         turns = [s for s in await store.session_state(ANN).summaries() if s.level == 0]
         assert len(turns) == SUMMARIES_PER_CHUNK  # what the first piece made
@@ -100,6 +109,8 @@ async def test_work_that_was_stopped_goes_on_in_a_later_process(location: str) -
         for number in range(101):  # were active later
             await store.timeline(Scope(f"user {number}")).add([message])
 
+    if is_killed:  # after it ran for long
+        monkeypatch.setattr("memrecall.memory.jobs._LONGEST", timedelta(0))
     extractor.gate.set()
     async with open_memory(location, extractor) as memory:
         (job,) = await memory.jobs("ann")

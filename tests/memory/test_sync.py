@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from memrecall import AsyncMemory, Memory
-from memrecall.errors import InvalidArgument
+from memrecall import AsyncMemory, Memory, deadline
+from memrecall.errors import DeadlineExceeded, InvalidArgument
 from memrecall.scope import Permission
 
 from ..model.openai_server import serve, text
@@ -106,6 +106,13 @@ async def test_coroutines_run_in_the_loop_of_the_memory(tmp_path: Path) -> None:
         assert [found.content for found in result.memories] == ["likes tea"]
 
 
+def test_calls_end_at_the_deadline(tmp_path: Path) -> None:
+    with Memory(settings=make_settings(str(tmp_path / "m.db")), user_id="ann") as memory:
+        with deadline(0), pytest.raises(DeadlineExceeded):
+            memory.add("likes tea", infer=False)
+        assert memory.get_all()["results"] == []
+
+
 async def test_cancelled_wait_ends_the_work(tmp_path: Path) -> None:
     started, ended = threading.Event(), threading.Event()
 
@@ -130,8 +137,7 @@ async def test_sync_memory_works_inside_a_running_loop(tmp_path: Path) -> None:
     with Memory(settings=make_settings(str(tmp_path / "m.db")), user_id="ann") as memory:
         memory.add("likes tea", infer=False)
         assert memory.search("tea")["results"][0]["memory"] == "likes tea"
-        lines = list(memory.export())
-        assert len(lines) > 3
+        assert len(list(memory.export())) > 3
     with pytest.raises(InvalidArgument, match="closed"):
         memory.get_all()
     await asyncio.sleep(0)

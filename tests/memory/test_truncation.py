@@ -73,8 +73,7 @@ async def test_every_write_says_that_it_truncated(library: Library) -> None:
 async def test_stored_text_of_an_add_is_what_it_returns(library: Library) -> None:
     memory = AsyncMemory(library=library, user_id="ann")
     (item,) = (await memory.add(LONG, infer=False))["results"]
-    stored = await get_item(memory, item["id"])
-    assert item["memory"] == stored["memory"] == LONG[:LIMIT]
+    assert item["memory"] == (await get_item(memory, item["id"]))["memory"] == LONG[:LIMIT]
 
 
 async def test_every_read_says_what_is_truncated(library: Library) -> None:

@@ -432,8 +432,7 @@ async def test_key_and_conversation_are_not_logged(
 
 def test_tokens_are_estimated_without_a_tokenizer(tools: Tools) -> None:
     client = ServerClient("tiny")
-    small = client.count_tokens(MESSAGES)
-    assert 0 < small < client.count_tokens(MESSAGES, tools=tools)
+    assert 0 < client.count_tokens(MESSAGES) < client.count_tokens(MESSAGES, tools=tools)
     assert client.remaining_tokens(MESSAGES) < client.remaining_tokens([])
     with pytest.warns(DeprecationWarning, match="capabilities"):
         assert client.capabilities == client.model_info

@@ -179,8 +179,7 @@ async def test_backups_run_beside_writes(library: Library) -> None:
         assert [reply for reply in replies if "result" not in reply] == []
         paths = {reply["result"].get("backup_path") for reply in replies} - {None}
         assert len(paths) == 10
-        restored = await call_method(client, "memory_restore", [max(paths)])
-        assert "result" in restored
+        assert "result" in (await call_method(client, "memory_restore", [max(paths)]))
 
 
 async def test_mcp_endpoint_requires_the_sdk(

@@ -91,8 +91,7 @@ async def test_error_names_byte_order_mark_and_lone_surrogate() -> None:
         (b"\xef\xbb\xbf" + call(id=1).encode(), "begins with a byte order mark (BOM)"),
         (rb'{"id":1,"params":["a \udead b"]}', "lone surrogate '\\udead'"),
     ):
-        reply = await send_message(message)
-        assert words in reply["error"]["data"]["reason"]
+        assert words in (await send_message(message))["error"]["data"]["reason"]
 
 
 NOTIFICATIONS = [

@@ -264,8 +264,7 @@ async def test_index_of_an_erased_or_unreadable_user_leaves_the_cache(
 ) -> None:
     await library.add_messages(LIN, batch(0, 5))
     await top(library)
-    size = library.cache.nbytes()
-    assert (len(library.cache), size > 0) == (1, True)
+    assert (len(library.cache), library.cache.nbytes() > 0) == (1, True)
 
     def fail(*_: object) -> None:
         raise StorageError("the rows cannot be read")

@@ -69,8 +69,7 @@ def test_scale_measures_from_zero() -> None:
 
 
 def test_standard_scores_are_bounded() -> None:
-    scores = Standardizer(mean=0.0, spread=0.01).apply(floats(-5, 5))
-    assert scores.tolist() == [-8, 8]
+    assert Standardizer(mean=0.0, spread=0.01).apply(floats(-5, 5)).tolist() == [-8, 8]
 
 
 def test_combined_score_is_the_weighted_sum_and_the_bias() -> None:

@@ -140,8 +140,7 @@ async def test_filters_by_time_session_agent_and_keyword(library: Library) -> No
 
 async def test_expansions_raise_score_without_required_match(library: Library) -> None:
     await chat(library)
-    plain = await find(library, "soup", mode="keyword")
-    assert plain.results == ()
+    assert (await find(library, "soup", mode="keyword")).results == ()
     assert keys(await find(library, "soup", mode="keyword", expansions=("清汤",)))[:1] == ["m2"]
 
 

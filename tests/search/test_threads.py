@@ -103,8 +103,7 @@ def test_uncounted_rows_have_no_words_to_pass_on() -> None:
 
 def test_uncounted_row_does_not_restart_inheritance() -> None:
     columns = make_columns(*lines("tea", "tea", "quiet"))
-    shares = inherited(columns, counted=[True, False, True])
-    assert shares[2] == pytest.approx(DECAY**2)
+    assert inherited(columns, counted=[True, False, True])[2] == pytest.approx(DECAY**2)
 
 
 def test_threads_as_of_earlier_version() -> None:

@@ -12,18 +12,20 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import NullPool, insert, select
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from memrecall import deadline, workers
 from memrecall.agent import Recaller
 from memrecall.errors import DeadlineExceeded, StorageBusy, StorageUnreachable
-from memrecall.memory import Library
+from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.deadlines import QUICK_SECONDS, WRITE_SECONDS, RequestSeconds
 from memrecall.server.http.hooks import store_event
 from memrecall.server.http.recall import RecallHandler
 from memrecall.server.http.responses import ServerEvent
 from memrecall.store.database import engine
+from memrecall.store.database.tables import meta
 from memrecall.timing import deadlines
 from memrecall.timing.deadlines import seconds_left
 from memrecall.types import NewMessage, Role
@@ -197,7 +199,8 @@ async def test_every_request_ends_at_its_deadline(
         elif is_waiting and not is_finished:
             error = check_error(answer, 504, "DEADLINE_EXCEEDED")
             assert f"longer than {seconds:g} s" in error["message"], request.url
-            is_sure_to_stop = make is wait_for_lock or request.method == "GET"
+            is_rolled_back = make is wait_for_lock or (make is wait_for_pool and is_server)
+            is_sure_to_stop = is_rolled_back or request.method == "GET"
             outcomes = {"stopped"} if is_sure_to_stop else {"stopped", "continues"}
             assert error["details"]["outcome"] in outcomes, request.url
         else:
@@ -236,6 +239,80 @@ async def test_write_that_cannot_be_stopped_continues(
 
     disk.set()
     await wait_until(is_stored)
+
+
+async def test_write_that_waits_for_another_process_stops(
+    service: HttpService, clock: Clock
+) -> None:
+    ann, database = await service.client_with_key("ann"), service.library.store.database
+    await ann.post(MESSAGES, json={"messages": [make_message(0)]})
+    is_file, body = database.file is not None, {"messages": [make_message(1)]}
+    lock = "BEGIN IMMEDIATE" if is_file else "LOCK TABLE messages IN EXCLUSIVE MODE"
+    async with create_async_engine(database._url, poolclass=NullPool).connect() as other:
+
+        async def is_waiting() -> bool:
+            query = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            return bool((await other.exec_driver_sql(query)).scalar())
+
+        await other.exec_driver_sql(lock)
+        headers = {HEADER: "0.5" if is_file else "5"}
+        sending = asyncio.ensure_future(ann.post(MESSAGES, json=body, headers=headers))
+        if not is_file:  # The server still waits at the time of the answer, and gets the lock.
+            await wait_until(is_waiting)
+            clock.advance(5.1)
+        error = check_error(await sending, 504, "DEADLINE_EXCEEDED")
+        assert error["details"] == {"outcome": "stopped"}
+        await other.rollback()
+    await ann.post(MESSAGES, json={"messages": [make_message(2)]})
+    items = (await ann.get(MESSAGES)).json()["items"]
+    assert [item["message_id"] for item in items] == ["m002", "m000"]
+
+
+async def test_transaction_that_ends_late_is_not_committed(
+    service: HttpService, clock: Clock
+) -> None:
+    database = service.library.store.database
+    limit = deadlines.RequestDeadline(2.0)
+
+    async def work(connection: Any) -> None:
+        await connection.execute(insert(meta).values(name="late", value="1"))
+        clock.advance(2.1)
+
+    with pytest.raises(DeadlineExceeded) as error:
+        await deadlines.run_within(limit, database.transact(work))
+    is_stored = bool(await database.fetch(select(meta).where(meta.c.name == "late")))
+    assert error.value.details["outcome"] == ("continues" if is_stored else "stopped")
+    assert is_stored == (database.file is not None)  # whose thread cannot be stopped
+
+
+async def test_work_on_stored_messages_goes_on_as_a_job(
+    service: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    ann = await service.client_with_key("ann")
+    memory, entered, released = service.app.service.memory, asyncio.Event(), asyncio.Event()
+    extract = (extractor := (await memory._open()).extractor).facts
+
+    async def extract_late(*arguments: Any, **options: Any) -> Any:
+        entered.set()
+        await released.wait()
+        return await extract(*arguments, **options)
+
+    monkeypatch.setattr(extractor, "facts", extract_late)
+    body, headers = {"messages": "I live in Paris."}, {HEADER: "2"}
+    sending = asyncio.ensure_future(ann.post("/v1/memories", json=body, headers=headers))
+    await entered.wait()
+    clock.advance(2.1)
+    details = check_error(await sending, 504, "DEADLINE_EXCEEDED")["details"]
+    stored = [item["message_id"] for item in (await ann.get(MESSAGES)).json()["items"]]
+    assert details == {"outcome": "continues", "job_id": details["job_id"], "messages": stored}
+    path = f"/v1/jobs/{details['job_id']}"
+    assert (await ann.get(path)).json()["state"] == "running"
+    released.set()
+    await memory.job(details["job_id"], wait=True)
+    job = (await ann.get(path)).json()
+    assert (job["state"], job["result"]["messages"]) == ("done", stored)
+    assert (await ann.get("/v1/jobs")).json()["results"] == [job]
+    assert (await ann.get("/v1/memories")).json()["results"][0]["memory"] == "User lives in Paris."
 
 
 async def test_search_does_without_a_hanging_embedder_at_half_of_its_time(
@@ -403,5 +480,24 @@ async def test_python_call_passes_a_deadline(
     clock.advance(2.1)
     with pytest.raises(StorageBusy):
         await adding
-    with pytest.raises(DeadlineExceeded, match="longer than 0 s"):
-        await deadlines.run_within(deadlines.RequestDeadline(0), asyncio.sleep(1))
+
+
+async def test_python_call_ends_at_its_deadline(
+    sqlite_library: Library, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    async with AsyncMemory(library=sqlite_library, user_id="ann") as memory:
+        with deadline(0), pytest.raises(DeadlineExceeded, match="longer than 0 s") as error:
+            await memory.add("black tea")
+        assert error.value.details == {"outcome": "stopped"}
+        assert (await memory.get_all(messages=True))["results"] == []
+        with deadline(2.0) as limit, monkeypatch.context() as patch:
+            await memory.add("green tea", infer=False)
+            await sqlite_library.vectors.settle()
+            wait = wait_for_lock(sqlite_library, patch)
+            adding = asyncio.ensure_future(memory.add("black tea"))
+            await wait_until(lambda: wait.entered)
+            clock.advance(2.1)
+            with pytest.raises(DeadlineExceeded, match="longer than 2 s") as error:
+                await adding
+        assert limit.changes
+        assert error.value.details == {"outcome": "stopped"}  # whatever earlier calls changed

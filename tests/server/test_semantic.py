@@ -57,8 +57,7 @@ async def test_query_embedding_and_query_text_give_same_results(
     by_text = await search(ann, query_text="tea number 3")
     for factor in (1.0, 250.0, 1e-30):  # the cosine does not depend on the length of a vector
         scaled = [float(number) * factor for number in vector]
-        by_vector = await search(ann, query_embedding=scaled)
-        assert by_vector.json() == by_text.json()
+        assert (await search(ann, query_embedding=scaled)).json() == by_text.json()
 
 
 async def test_top_k_defaults_to_twenty(service: HttpService, ann: httpx.AsyncClient) -> None:

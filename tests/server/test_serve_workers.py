@@ -102,8 +102,7 @@ async def test_workers_share_a_port_jobs_metrics_and_the_end(location: str, tmp_
         for _ in range(2):
             await add_in_background(server, key_of_one)
         async with client_of(server, key) as client:
-            stored = await sum_of(client, "memrecall_messages_stored_total")
-            assert stored == len(USERS) + 2
+            assert await sum_of(client, "memrecall_messages_stored_total") == len(USERS) + 2
             route = 'memrecall_http_requests_total{method="POST",route="/v1/messages/lexical'
             assert await sum_of(client, route) >= len(USERS)
             assert await sum_of(client, "memrecall_index_bytes") > 0

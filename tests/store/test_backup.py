@@ -130,8 +130,7 @@ class TestBackup:
 
     async def test_backups_of_one_second_have_unique_names(self, place: Place) -> None:
         backups = place.backups()
-        paths = [await backups.backup() for _ in range(5)]
-        assert len(set(paths)) == 5
+        assert len({await backups.backup() for _ in range(5)}) == 5
         check_backups(place.locations)
 
     @pytest.mark.concurrent

@@ -336,8 +336,7 @@ async def test_schema_5_knowledge_is_read_unchanged(empty_location: str) -> None
 
 async def test_schema_8_hidden_and_erased_messages_stay_so(empty_location: str) -> None:
     async with old_store(empty_location, 8) as store:
-        written = await store.timeline(ANN).add([new_message("erased")])
-        assert written.created == (False,)
+        assert (await store.timeline(ANN).add([new_message("erased")])).created == (False,)
         assert await store.timeline(ANN).get_many(["hidden", "erased"]) == []
 
 

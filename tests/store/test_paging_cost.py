@@ -95,10 +95,7 @@ async def count_work(database: Database, statement: Executable) -> int:
 @pytest.mark.parametrize("order", ["desc", "asc"])
 @pytest.mark.parametrize("time_of", [one_minute_apart, same_time])
 async def test_pages_and_neighbors_use_the_index(
-    store: Store,
-    time_of: Callable[[int], datetime],
-    order: Order,
-    monkeypatch: pytest.MonkeyPatch,
+    store: Store, time_of: Callable[[int], datetime], order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, 3_000, time_of)
     await put_in_order(store.database)

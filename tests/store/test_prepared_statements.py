@@ -83,8 +83,7 @@ async def test_violated_constraint_is_an_error_of_sqlalchemy(tmp_path: Path) -> 
 
         with pytest.raises(IntegrityError):
             await store.database.transact(write)
-        statement = select(messages.c.message_id)
-        assert len(await store.database.fetch(statement)) == 9
+        assert len(await store.database.fetch(select(messages.c.message_id))) == 9
 
 
 async def test_read_sees_the_latest_commit(tmp_path: Path) -> None:

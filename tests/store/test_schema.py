@@ -223,8 +223,7 @@ async def test_ids_sort_by_bytes_in_any_server_locale(store: Store, engine: str)
     )
     async with store.database.read() as connection:
         rows = (await connection.execute(expected)).all()
-    other_collations = [row for row in rows if row[1] in ID_COLUMNS and row[2] != "C"]
-    assert other_collations == []
+    assert [row for row in rows if row[1] in ID_COLUMNS and row[2] != "C"] == []
 
 
 def describe_schema(connection: Connection) -> dict[str, Any]:

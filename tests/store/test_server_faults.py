@@ -227,8 +227,7 @@ async def test_lost_acknowledgement_is_looked_up(own_server: OwnServer, own_loca
         for outcome in ("COMMIT", "ROLLBACK"):
             lose = partial(lose_answer, outcome=outcome)
             event.listen(store.database.write_engine, "commit", lose, once=True)
-            result = await store.timeline(ANN).add([new_message(None, outcome)])
-            assert result.stored == 1
+            assert (await store.timeline(ANN).add([new_message(None, outcome)])).stored == 1
 
         assert commits == ["COMMIT", "ROLLBACK"]
         assert sorted(await stored_texts(store)) == ["COMMIT", "ROLLBACK", "hello"]

@@ -262,9 +262,4 @@ class Conversations(AsyncMachine):
 def test_store_agrees_with_a_model(databases: Databases, engine: str, is_long: bool) -> None:
     examples = (500 if is_long else 12) // (1 if engine == "sqlite" else 3)
     steps = 40 if is_long else 20
-    run_machine(
-        lambda: Conversations(databases.fresh()),
-        examples,
-        steps,
-        derandomize=not is_long,
-    )
+    run_machine(lambda: Conversations(databases.fresh()), examples, steps, derandomize=not is_long)

@@ -8,11 +8,7 @@ import re
 from dataclasses import dataclass
 
 from memrecall.agent.offline.findings import Candidate, Findings
-from memrecall.agent.offline.request import (
-    ParsedRequest,
-    extract_content_words,
-    repeats_request,
-)
+from memrecall.agent.offline.request import ParsedRequest, extract_content_words, repeats_request
 from memrecall.agent.offline.vocabulary import ASKING, matches_any
 from memrecall.search.ranking.people import find_speakers
 from memrecall.search.updates import replacements_first
@@ -46,12 +42,7 @@ def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
     chances |= replies
     ordered = sorted(
         (findings.candidates[key] for key in chances if not _repeats(request, findings, key)),
-        key=lambda hit: (
-            _is_last(request, hit),
-            -chances[hit.key],
-            hit.rank,
-            hit.key,
-        ),
+        key=lambda hit: (_is_last(request, hit), -chances[hit.key], hit.rank, hit.key),
     )
     ordered = replacements_first(ordered, lambda hit: hit.key, lambda hit: hit.replaces)
     if not ordered:

@@ -9,15 +9,7 @@ from rich.text import Text
 from memrecall.agent.tools import HANDOFF
 from memrecall.agent.trace_events import CallEvent, EventKind, HandoffEvent, TraceEvent
 from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
-from memrecall.text.terminal import (
-    cut_line,
-    draw_bar,
-    flatten,
-    indent,
-    sanitize,
-    score_style,
-    wrap,
-)
+from memrecall.text.terminal import cut_line, draw_bar, flatten, indent, sanitize, score_style, wrap
 
 if TYPE_CHECKING:  # it shows itself with this module
     from memrecall.agent.result import RecallResult

@@ -37,10 +37,7 @@ PROBE_PATHS = frozenset({"/healthz", "/readyz"})
 PUBLIC_PATHS = frozenset({"/openapi.json", "/docs"})
 UNMATCHED = "unmatched"
 _SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_HEADERS = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-)
+_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _ENCODED_SLASH = re.compile(rb"%2f", re.IGNORECASE)
 _BULK_PATHS = re.compile(r"/v1/users/[^/]+/(?:messages|import)|/v1/memories")
 _LINES_PATHS = re.compile(r"/v1/users/[^/]+/import")
@@ -133,7 +130,7 @@ class ObservedRequest:
         """Send a part of the response, adding the common headers to its head."""
         if message["type"] == "http.response.start":
             if self.limit is not None:
-                self.limit.is_answered = True
+                self.limit.is_answered = not self.is_late  # else nothing may be committed
             self.status = message["status"]
             names = {name for name, _ in message["headers"]}
             common = (*_HEADERS, _CLOSE_HEADER) if self._is_ending() else _HEADERS
@@ -246,12 +243,7 @@ class AdmissionMiddleware:
     Bytes are counted as the body arrives, whatever its headers claim.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        authenticator: Authenticator,
-        limits: BodyLimits,
-    ) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, limits: BodyLimits) -> None:
         self._app = app
         self._authenticator = authenticator
         self._limits = limits

@@ -25,11 +25,7 @@ from memrecall.errors import Conflict, InvalidArgument, MemrecallError, StorageE
 from memrecall.progress import Advance
 from memrecall.store.backup.folder import publish, sync_file, sync_folder
 from memrecall.store.database.dialect import ConnectionOptions
-from memrecall.store.database.distribution import (
-    SHARD_FACT,
-    USER_TABLES,
-    begin_distributed_changes,
-)
+from memrecall.store.database.distribution import SHARD_FACT, USER_TABLES, begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.integrity import find_damage
 from memrecall.store.database.memberships import SPACES_FACT
@@ -138,10 +134,7 @@ async def _fill(source: Database, target: Database, advance: Advance) -> None:
         await _copy_by_user(source, copy)
     else:
         await _copy_tables(source, metadata.sorted_tables, copy)
-    manifest = {
-        "created_at": format_time(datetime.now(UTC)),
-        "tables": copy.digests(),
-    }
+    manifest = {"created_at": format_time(datetime.now(UTC)), "tables": copy.digests()}
     row = {"name": _MANIFEST, "value": json.dumps(manifest)}
     await target.transact(lambda connection: insert_missing(connection, meta, [row]))
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
@@ -104,8 +104,7 @@ class Database:
             await in_thread(self._switch_to_wal, self._direct)
 
     def _switch_to_wal(self, direct: Engine) -> None:
-        # Several processes may open a new file at once, and while the journal mode changes, SQLite
-        # reports a lock without waiting for its busy timeout.
+        # While another process changes the journal mode, SQLite reports a lock without any waiting.
         for pause in growing_pauses(self._options.lock_timeout):
             with suppress(StorageBusy), self._typed_errors(), direct.connect():
                 return
@@ -257,10 +256,9 @@ class Database:
     async def _transact(self, work: _Work[_Result], is_long: bool, retry: bool) -> _Result:
         self._require_writable()
         try:
-            with changing():
-                if self._direct is not None:
-                    return await self._transact_in_file(self._direct, work)
-                result = await self._transact_on_server(work, is_long, retry)
+            if self._direct is not None:
+                return await self._transact_in_file(self._direct, work)
+            result = await self._transact_on_server(work, is_long, retry)
         except StorageError as error:
             self._writes.record_failure(error)
             raise
@@ -270,16 +268,17 @@ class Database:
     async def _transact_in_file(self, direct: Engine, work: _Work[_Result]) -> _Result:
         erasure = ERASURE.get()
         async with only_writer(self._write_lock, self.location):
-            if erasure is None and self._reserve is not None:
-                self._reserve.require_unused()
-            try:
-                result: _Result = await in_thread(self._transact_inline, direct, work)
-            except StorageFull:
-                if erasure is None or self._reserve is None:
-                    raise
-                await in_thread(self._reserve.give_to, erasure)
-                await self.truncate_log()  # Its space is needed, too; it is then written anew.
-                result = await in_thread(self._transact_inline, direct, work)
+            with changing():  # A thread cannot be stopped.
+                if erasure is None and self._reserve is not None:
+                    self._reserve.require_unused()
+                try:
+                    result: _Result = await in_thread(self._transact_inline, direct, work)
+                except StorageFull:
+                    if erasure is None or self._reserve is None:
+                        raise
+                    await in_thread(self._reserve.give_to, erasure)
+                    await self.truncate_log()  # Its space is needed, too; it is then written anew.
+                    result = await in_thread(self._transact_inline, direct, work)
         if erasure is not None:
             erasure.has_committed = True
         return result
@@ -291,7 +290,7 @@ class Database:
             return await self._transact_once(self._writer, work)
         if not is_long or self._options.statement_timeout is None:
             return await self.retries.run(lambda: self._transact_once(self._writer, work))
-        with bounded_by(None):
+        with changing(), bounded_by(None):
             async with self._unlimited_engine() as engine:
                 return await self.retries.run(lambda: self._transact_once(engine, work))
 
@@ -306,15 +305,17 @@ class Database:
 
     async def _transact_once(self, engine: AsyncEngine, work: _Work[_Result]) -> _Result:
         transaction_id: int | None = None
-        try:
-            with self._typed_errors():
-                async with self._use.connect(engine.begin(), writes=True) as connection:
-                    result = await work(connection)
-                    transaction_id = await connection.scalar(_TRANSACTION_ID)
-        except StorageUnreachable as error:
-            if transaction_id is None or not await self._was_committed(transaction_id):
-                raise
-            log.info("the acknowledgement of a commit was lost: %s", error)
+        with ExitStack() as commit:
+            try:
+                with self._typed_errors():
+                    async with self._use.connect(engine.begin(), writes=True) as connection:
+                        result = await work(connection)
+                        transaction_id = await connection.scalar(_TRANSACTION_ID)
+                        commit.enter_context(changing())  # What ends before is rolled back.
+            except StorageUnreachable as error:
+                if transaction_id is None or not await self._was_committed(transaction_id):
+                    raise
+                log.info("the acknowledgement of a commit was lost: %s", error)
         return result
 
     async def _was_committed(self, transaction_id: int) -> bool:

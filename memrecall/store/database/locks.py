@@ -17,11 +17,7 @@ from memrecall.scope import DEFAULT_NAME, Scope, SpaceRole, space_not_found, spa
 from memrecall.store.database.connections import execute_prepared, fetch_prepared
 from memrecall.store.database.memberships import require_member
 from memrecall.store.database.memory_tables import knowledge_bases
-from memrecall.store.database.statements import (
-    insert_missing,
-    new_epoch,
-    split,
-)
+from memrecall.store.database.statements import insert_missing, new_epoch, split
 from memrecall.store.database.tables import agents, meta, sessions, users
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -150,11 +146,7 @@ def session_of(scope: Scope) -> str:
 
 
 async def lock_scopes(
-    connection: AsyncConnection,
-    scopes: Iterable[Scope],
-    *,
-    with_sessions: bool,
-    wait: bool = True,
+    connection: AsyncConnection, scopes: Iterable[Scope], *, with_sessions: bool, wait: bool = True
 ) -> Locks:
     """Lock the users of scopes; create what is missing and refuse what is disabled.
 

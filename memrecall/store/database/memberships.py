@@ -9,14 +9,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled
-from memrecall.scope import (
-    TRUSTED,
-    Scope,
-    SpaceRole,
-    qualify_key,
-    space_not_found,
-    space_owner,
-)
+from memrecall.scope import TRUSTED, Scope, SpaceRole, qualify_key, space_not_found, space_owner
 from memrecall.store.database.connections import Reads, fetch_prepared
 from memrecall.store.database.memory_tables import memberships
 from memrecall.store.database.statements import insert_missing

@@ -17,11 +17,7 @@ from memrecall.store.database.cursors import (
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import match_keys
 from memrecall.store.database.tables import traces
-from memrecall.store.traces.records import (
-    SUMMARY_COLUMNS,
-    TraceSummary,
-    find_deleted_questions,
-)
+from memrecall.store.traces.records import SUMMARY_COLUMNS, TraceSummary, find_deleted_questions
 from memrecall.types import parse_stored_time
 
 SCANNED_TRACES = 5_000  # that one page of a filtered list looks at, at most
@@ -107,11 +103,7 @@ class TraceList:
         return StoredPage(tuple(items), seal_cursor(self._secret, binding, position))
 
     async def outcomes(
-        self,
-        since: datetime,
-        *,
-        users: Collection[str] | None = None,
-        agent_id: str | None = None,
+        self, since: datetime, *, users: Collection[str] | None = None, agent_id: str | None = None
     ) -> list[TraceOutcome]:
         """Return how the recalls since a time ended, the newest first; `SCANNED_TRACES` at most."""
         columns = [traces.c[name] for name in TraceOutcome.__slots__]

@@ -310,8 +310,9 @@ def test_request_by_time_alone_is_searched_within_it() -> None:
 
 
 def test_question_of_unknown_words_is_searched() -> None:
-    discount = search_result(hit("k", "每月八号打八八折", 0.9))
-    assert ask("打八八折是每个月的哪天？", discount).keys == ["k"]
+    assert ask(
+        "打八八折是每个月的哪天？", search_result(hit("k", "每月八号打八八折", 0.9))
+    ).keys == ["k"]
     assert ask("我不能吃什么？", search_result(hit("k", "我对花生过敏", 0.9))).searches
 
 

@@ -159,11 +159,7 @@ class TestEarlierQuestions:
                 "Do you still know who has got my spare key",
                 "Who keeps my spare key?",
             ),
-            (
-                "备用钥匙放在邻居乔伊斯那里。",
-                "我的备用钥匙给谁了来着",
-                "我的备用钥匙在谁那里？",
-            ),
+            ("备用钥匙放在邻居乔伊斯那里。", "我的备用钥匙给谁了来着", "我的备用钥匙在谁那里？"),
         ],
     )
     async def test_question_neither_outranks_nor_replaces_the_fact(
@@ -192,5 +188,4 @@ class TestEarlierQuestions:
     async def test_question_with_information_is_evidence(
         self, question: str, request_text: str
     ) -> None:
-        result = await self.recall([question], request_text)
-        assert contents(result) == [question]
+        assert contents(await self.recall([question], request_text)) == [question]
