@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Select, and_, bindparam, func, literal, null, or_, select, union_all, update
+from sqlalchemy import Select, bindparam, func, literal, null, or_, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import EmbeddingModelMismatch, StorageError
@@ -60,15 +60,12 @@ class PendingText:
 
 
 def _without_vector(kind: str, table: Any, key: Any, text: Any) -> Select[Any]:
-    same_row = and_(
-        vectors.c.user_id == table.c.user_id,
-        vectors.c.kind == kind,
-        vectors.c.key == key,
-        vectors.c.model == bindparam("of_model"),
-    )
+    same_row = (vectors.c.user_id == table.c.user_id, vectors.c.kind == kind, vectors.c.key == key)
+    # Not a join: of tables that it has not analyzed yet, PostgreSQL compares all pairs of rows.
+    vector = select(vectors.c.key).where(*same_row, vectors.c.model == bindparam("of_model"))
     columns = (table.c.user_id, literal(kind).label("kind"), key.label("key"), text.label("text"))
-    statement = select(*columns, table.c.change_no).select_from(table.outerjoin(vectors, same_row))
-    return statement.where(vectors.c.key.is_(None), table.c.deleted_at.is_(None))
+    statement = select(*columns, table.c.change_no).where(vector.scalar_subquery().is_(None))
+    return statement.where(table.c.deleted_at.is_(None))
 
 
 def _pending_of_user() -> Select[Any]:
@@ -81,7 +78,7 @@ def _pending_of_user() -> Select[Any]:
     for part, table in zip(_WITHOUT_VECTOR, (messages, memories), strict=True):
         later = part.where(table.c.user_id == of_user, table.c.change_no > bindparam("after"))
         # Each part has its limit: a large backlog is not sorted for every batch.
-        limited = later.order_by(table.c.change_no).limit(bindparam("most"))
+        limited = later.order_by(table.c.change_no).limit(bindparam("most", 0))
         parts.append(select(limited.subquery()))
     columns = (users.c.user_id, literal("user"), literal(""), literal(""), users.c.version)
     both = union_all(*parts, select(*columns).where(users.c.user_id == of_user)).subquery()

@@ -10,6 +10,7 @@ from sqlalchemy import event
 from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.store.messages.records import write_messages
+from memrecall.store.vectors import _PENDING
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from .samples import new_trace, pending
@@ -62,3 +63,16 @@ async def test_batch_of_many_owners_is_stored(store: Store) -> None:
     ]
     assert (await write_messages(store.database, entries)).stored == 1_200
     assert (await write_messages(store.database, entries)).stored == 0
+
+
+async def test_rows_without_vectors_are_looked_up_one_by_one(store: Store) -> None:
+    """A join of tables that PostgreSQL has not analyzed compared all of a user's rows in pairs."""
+    values = {"of_user": "ann", "of_model": "m", "after": 0, "most": 21}
+    async with store.database.read() as connection:
+        literals = {"dialect": connection.dialect, "compile_kwargs": {"literal_binds": True}}
+        statement = f"EXPLAIN QUERY PLAN {_PENDING.params(**values).compile(**literals)}"
+        if store.file is None:
+            statement = statement.replace(" QUERY PLAN", "")
+        plan = "\n".join(row[-1] for row in await connection.exec_driver_sql(statement))
+    assert "SubPlan" in plan or "CORRELATED SCALAR SUBQUERY" in plan, plan
+    assert "Loop" not in plan, plan
