@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
+from memrecall.embedding.base import TEXT_CHARACTERS
 from memrecall.search.ranking.lexical import SearchTerm, query_terms
 from memrecall.search.results import Hit
 from memrecall.text.language import is_question
@@ -43,8 +44,8 @@ _CHANGE = re.compile(
 
 
 def states_change(text: str) -> bool:
-    """Return True if a text has words with which people tell that something has changed."""
-    return _CHANGE.search(text) is not None
+    """Return True if a text's beginning has words with which people tell of a change."""
+    return _CHANGE.search(text, 0, TEXT_CHARACTERS) is not None
 
 
 def asks_for_one_value(query: str) -> bool:
@@ -86,7 +87,7 @@ def replacements_first(
 ) -> list[_T]:
     """Return items with each one before those whose keys it replaces, otherwise in order."""
     ordered = list(items)
-    for later in items:
+    for later in filter(replaces, items):
         keys = [key(item) for item in ordered]
         places = [keys.index(name) for name in replaces(later) if name in keys]
         place = keys.index(key(later))

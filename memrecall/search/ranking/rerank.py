@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from memrecall.embedding.base import TEXT_CHARACTERS
 from memrecall.embedding.token_vectors import LocalTokenVectors, best_matches
 from memrecall.search.index.rows import MEMORY, NONE, ROLES, Floats, Mask, Rows
 from memrecall.search.index.vectors import VectorBlocks
@@ -28,7 +29,7 @@ from memrecall.text.language import FIRST_PERSON, is_question
 RERANKED = 20
 _HOUR = 3_600_000_000  # microseconds; statements of one hour are one conversation
 _LONG_BOOK, _BOOK_SHARE = 200, 0.9  # rows; how many of them stand alone
-_NO_TEXT = ""
+_ASKED = 300  # characters of a query's last line whose spelling is compared
 _REACH = 4  # lines before a row in which it may have been asked for
 _SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 _WORD = re.compile(r"[a-z0-9]+|[^\W_a-z0-9]+")
@@ -116,7 +117,7 @@ def rerank_features(
 
 
 class _Lines(NamedTuple):
-    """The candidates' rows, those before them (-1: none), and the texts of both."""
+    """The candidates' rows, those before them (-1: none), and how the texts of both begin."""
 
     rows: Rows
     before: Rows
@@ -127,12 +128,9 @@ class _Lines(NamedTuple):
     def of(cls, ranking: Ranking, places: Sequence[int], texts: Mapping[int, str]) -> "_Lines":
         rows = ranking.rows[list(places)]
         before = _rows_before(ranking, rows)
-        return cls(
-            rows,
-            before,
-            [texts.get(row, _NO_TEXT) for row in rows.tolist()],
-            [texts.get(row, _NO_TEXT) for row in before.tolist()],
-        )
+        begins = {row: text[:TEXT_CHARACTERS] for row, text in texts.items()}
+        own, befores = ([begins.get(row, "") for row in at.tolist()] for at in (rows, before))
+        return cls(rows, before, own, befores)
 
 
 def _token_features(query: str, lines: _Lines, tokens: LocalTokenVectors) -> dict[str, Any]:
@@ -216,11 +214,10 @@ def _spelling(text: str) -> frozenset[str]:
 
 def _spelling_features(query: str, lines: _Lines) -> dict[str, Any]:
     """Compare the spelling, which is robust against typing errors and inflections."""
-    asked = _spelling(query.strip().split("\n")[-1])
-    own = [_spelling(text) & asked for text in lines.texts]
-    both = [
-        found | (_spelling(text) & asked) for found, text in zip(own, lines.befores, strict=True)
-    ]
+    asked = _spelling(query.strip().split("\n")[-1][:_ASKED])
+    folded = ([text.casefold() for text in texts] for texts in (lines.texts, lines.befores))
+    own, before = ([{run for run in asked if run in text} for text in texts] for texts in folded)
+    both = [found | earlier for found, earlier in zip(own, before, strict=True)]
     total = max(len(asked), 1)
     return {
         "spelling": _relative(np.array([len(found) / total for found in own])),

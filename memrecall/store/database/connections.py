@@ -46,6 +46,8 @@ from memrecall.timing.deadlines import current_deadline
 
 _Result = TypeVar("_Result")
 
+_SHORT_SEARCH = 0.02  # seconds in which most searches end
+
 
 class Reads(Protocol):
     """Reads rows: a database, or one connection to it."""
@@ -279,6 +281,26 @@ async def only_writer(lock: asyncio.Lock, location: str) -> AsyncIterator[None]:
         yield
     finally:
         lock.release()
+
+
+class ReaderThreads:
+    """The threads of searches: one, and a second beside a search that takes longer than most.
+
+    Each thread that computes takes as much of the GIL from writes as all requests have together.
+    """
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(2)
+        self._first = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a thread and hold it during the block."""
+        async with self._all, AsyncExitStack() as turn:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SHORT_SEARCH):
+                    await turn.enter_async_context(self._first)
+            yield
 
 
 class ConnectionUse:

@@ -25,6 +25,7 @@ from memrecall.errors import (
 from memrecall.retries import DatabaseRetries, growing_pauses
 from memrecall.store.database.connections import (
     ConnectionUse,
+    ReaderThreads,
     Reads,
     ThreadConnection,
     only_writer,
@@ -51,7 +52,6 @@ _Work = Callable[[AsyncConnection], Awaitable[_Result]]
 
 log = logging.getLogger(__name__)
 
-_READERS = 2  # threads of searches: with more, writes wait for a thread, a connection and the GIL
 _CLOSE_SECONDS = 5.0  # for work that is in progress when the database is closed
 _TRANSACTION_ID = select(func.txid_current())  # outlives the connection to the server
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
@@ -92,7 +92,7 @@ class Database:
             if self._guard is not None and engine is not None:
                 self._guard.watch(engine)
         self._write_lock = asyncio.Lock()
-        self._readers = asyncio.Semaphore(_READERS)
+        self._readers = ReaderThreads()
         self._batchers: dict[Any, CallBatcher[Any, Any]] = {}
         without_password = url.difference_update_query(["password"]).render_as_string()
         self.location = str(self.file) if self.file else without_password
@@ -236,7 +236,7 @@ class Database:
         """
         if self._direct is None:
             return await work(self)
-        async with self._readers:
+        async with self._readers.turn():
             return await in_thread(self._read_inline, work)
 
     def _read_inline(self, work: Callable[[Reads], Awaitable[_Result]]) -> _Result:
