@@ -220,7 +220,8 @@ class Database:
 
     async def compute(self, function: Callable[..., _Result], *args: Any) -> _Result:
         """Return the result of a function that takes long, computed in a thread."""
-        return await in_thread(function, *args)
+        async with self._readers.turn():
+            return await in_thread(function, *args)
 
     async def _fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
