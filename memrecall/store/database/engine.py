@@ -231,10 +231,7 @@ class Database:
             return rows
 
     async def read_together(self, work: Callable[[Reads], Awaitable[_Result]]) -> _Result:
-        """Run reads that depend on each other, on SQLite in one trip to a thread.
-
-        There `work` awaits nothing but its reads.
-        """
+        """Run reads that depend on each other; on SQLite in a thread, with no other awaits."""
         if self._direct is None:
             return await work(self)
         async with self._readers.turn():
