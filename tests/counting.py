@@ -59,17 +59,31 @@ def count_calls(function: Callable[[], object]) -> int:
 
 
 @contextmanager
-def recorded_statements() -> Iterator[list[str]]:
-    """Yield a list of the SQL statements that are executed inside the block."""
+def _listening(note: Callable[..., None]) -> Iterator[None]:
     from sqlalchemy import Engine, event
-
-    statements: list[str] = []
-
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        statements.append(statement)
 
     event.listen(Engine, "before_cursor_execute", note)
     try:
-        yield statements
+        yield
     finally:
         event.remove(Engine, "before_cursor_execute", note)
+
+
+@contextmanager
+def recorded_statements() -> Iterator[list[str]]:
+    """Yield a list of the SQL statements that are executed inside the block."""
+    statements: list[str] = []
+    with _listening(lambda _connection, _cursor, statement, *_: statements.append(statement)):
+        yield statements
+
+
+@contextmanager
+def recorded_parameters() -> Iterator[list[tuple[str, Any]]]:
+    """Yield a list of the statements that are executed, each with its first parameters."""
+    statements: list[tuple[str, Any]] = []
+
+    def note(_c: Any, _u: Any, statement: str, parameters: Any, _x: Any, executemany: bool) -> None:
+        statements.append((statement, parameters[0] if executemany else parameters))
+
+    with _listening(note):
+        yield statements

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
@@ -15,6 +14,7 @@ from memrecall.store import EDITABLE_FIELDS, PlanStep, Store
 from memrecall.store.database.dialects import POSTGRESQL
 from memrecall.types import Keyword, NewMemory, Origin
 
+from ..counting import recorded_statements
 from .backup_samples import AGENT
 from .contention import open_transaction, wait_for_blocked
 from .samples import ANN, add_memory, at, new_message
@@ -23,18 +23,12 @@ TEA = NewMemory(memory_key="new", content="drinks green tea")
 
 
 @contextmanager
-def record_user_locks(store: Store) -> Iterator[list[str]]:
-    """Collect the statements that read users' rows in order to lock them."""
-    statements: list[str] = []
-
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if re.match(r"SELECT .*\bFROM users\b", statement, re.DOTALL):
-            statements.append(statement)
-
-    engine = store.database.write_engine
-    event.listen(engine, "before_cursor_execute", note)
-    yield statements
-    event.remove(engine, "before_cursor_execute", note)
+def record_user_locks() -> Iterator[list[str]]:
+    """Collect the statements of the block that read users' rows in order to lock them."""
+    locks: list[str] = []
+    with recorded_statements() as statements:
+        yield locks
+    locks += [each for each in statements if re.match(r"(?s)SELECT .*\bFROM users\b", each)]
 
 
 async def write_turn(store: Store) -> None:
@@ -83,14 +77,14 @@ async def test_every_write_locks_its_user_once(store: Store) -> None:
     await apply_step(store, PlanStep("UPDATE", work, "job"))
 
     for name in ("undo", "undo of a supersession", "update", "plan", "add", "turn", "delete"):
-        with record_user_locks(store) as locks:
+        with record_user_locks() as locks:
             await OPERATIONS[name](store)
         assert len(locks) == 1, (name, locks)
         assert ("FOR UPDATE" in locks[0]) is (store.database.dialect is POSTGRESQL)
 
     await add_memory(store, "tea2", "drinks tea")
     for name in ("delete_all", "purge"):
-        with record_user_locks(store) as locks:
+        with record_user_locks() as locks:
             await OPERATIONS[name](store)
         assert len(locks) == 1, (name, locks)
 
@@ -99,7 +93,7 @@ async def test_every_write_locks_its_user_once(store: Store) -> None:
 async def test_supersede_and_end_lock_their_user_once(store: Store, name: str) -> None:
     await add_memory(store, "tea", "drinks tea")
 
-    with record_user_locks(store) as locks:
+    with record_user_locks() as locks:
         await OPERATIONS[name](store)
 
     assert len(locks) == 1, locks

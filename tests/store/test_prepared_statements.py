@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import bindparam, event, insert, literal, select
+from sqlalchemy import bindparam, insert, literal, select
 from sqlalchemy.exc import IntegrityError
 
 from memrecall.store import Store
@@ -15,6 +15,7 @@ from memrecall.store.database.tables import messages, users
 from memrecall.store.messages.timeline import _select_by_id
 from memrecall.types import NewMessage, Role
 
+from ..counting import recorded_statements
 from .samples import ANN, at
 
 
@@ -52,15 +53,10 @@ async def test_rows_are_those_of_sqlalchemy(tmp_path: Path) -> None:
 
 
 async def test_lists_of_similar_length_share_their_sql(tmp_path: Path) -> None:
-    texts: list[str] = []
     async with await open_store(tmp_path) as store:
-
-        @event.listens_for(store.database.read_engine, "before_cursor_execute")
-        def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-            texts.append(statement)
-
-        for count in range(1, 10):
-            await store.timeline(ANN).get_many(select_ids(count)["ids"])
+        with recorded_statements() as texts:
+            for count in range(1, 10):
+                await store.timeline(ANN).get_many(select_ids(count)["ids"])
     assert len(texts) == 9
     assert len(set(texts)) == 5  # 1, 2, 4, 8 and 16 ids
 

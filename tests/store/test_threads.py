@@ -1,15 +1,11 @@
 """Threads: the messages that lead to a place in a session, along its branch."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine, event
 
 from memrecall.scope import Scope
 from memrecall.store import Store
@@ -17,7 +13,9 @@ from memrecall.store.database.statements import new_id
 from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async, read_rows
+from ..counting import recorded_parameters
 from .samples import ANN, BEN, at, new_message
+from .test_query_plans import explain
 
 TEA = Scope("ann", session_id="tea")
 
@@ -181,23 +179,6 @@ async def compare_with_simple_walk(
     assert messages == [f"{number}" for number in expected_thread(conversation, before, limit)]
 
 
-@contextmanager
-def record_statements(store: Store) -> Iterator[list[tuple[str, Any]]]:
-    """Record the statements that run during the block."""
-    database = store.database
-    engine: Engine = database.read_engine
-    statements: list[tuple[str, Any]] = []
-
-    def record(_c: Any, _u: Any, statement: str, parameters: Any, _x: Any, _many: bool) -> None:
-        statements.append((statement, parameters))
-
-    event.listen(engine, "before_cursor_execute", record)
-    try:
-        yield statements
-    finally:
-        event.remove(engine, "before_cursor_execute", record)
-
-
 async def test_cost_does_not_grow_with_the_session(store: Store) -> None:
     async def check(case: tuple[int, bool]) -> None:
         length, linked = case
@@ -205,7 +186,7 @@ async def test_cost_does_not_grow_with_the_session(store: Store) -> None:
         links = [f"{n}<{n - 1}" if linked and n else f"{n}" for n in range(length)]
         await store.timeline(scope).add(chain(*links))
 
-        with record_statements(store) as statements:
+        with recorded_parameters() as statements:
             messages = await thread(store, f"{length - 1}", limit=500, scope=scope)
 
         assert messages == [f"{n}" for n in range(length - 501, length - 1)]
@@ -220,15 +201,9 @@ async def test_cost_does_not_grow_with_the_session(store: Store) -> None:
 async def test_sqlite_seeks_in_the_session_by_index(tmp_path: Path) -> None:
     async with await Store.open(str(tmp_path / "chat.db")) as store:
         await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b"))
-        with record_statements(store) as statements:
+        with recorded_parameters() as statements:
             await thread(store, "c", limit=2)
-        async with store.database.autocommit() as connection:
-            plans = []
-            for statement, parameters in statements:
-                plan = await connection.exec_driver_sql(
-                    f"EXPLAIN QUERY PLAN {statement}", parameters
-                )
-                plans.append(" / ".join(row[-1] for row in plan))
+        plans = [await explain(store, statement) for statement in statements]
 
     assert len(plans) > 2
     assert all(plan.startswith("SEARCH messages USING INDEX") for plan in plans), plans
