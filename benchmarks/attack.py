@@ -20,13 +20,11 @@ from benchmarks.service import Service
 
 VICTIM, ATTACKER, ROWS_ATTACKER = "ann", "mallory", "mallory-with-rows"
 MOST_SLOWER = 5.0  # p99 attacked / quiet
-LONGEST_QUERY = 10_000
-LONGEST_TEXT = 100_000
+LONGEST_QUERY, LONGEST_TEXT = 10_000, 100_000
 LONGEST_ATTACK = 90.0  # seconds until each request of an attack should have been answered once
-_PAUSE = 0.005  # between two requests of a victim
 _QUIET_SHARE = 0.5  # of the seconds of an attack, before each of them
-_LORIS_SOCKETS = 100
-_LORIS_PAUSE = 1.0
+_LORIS_SOCKETS, _LORIS_PAUSE = 100, 1.0
+_PAUSE = 0.005  # between two requests of a victim
 _SIZES, MOST_SLOWER_WRITE = (1, 64, 65, 500), 3.0  # messages of a write beside bulk writes
 _SEARCHES = ("/v1/messages/lexical_search", "/v1/messages/semantic_search", "/v1/memories/search")
 
@@ -47,16 +45,12 @@ def _capitals(length: int) -> str:
     return " ".join(names)[:length]
 
 
-def _quoted(length: int) -> str:
-    return _repeat('"alpha beta alpha" ', length)
-
-
 TEXTS: dict[str, Callable[[int], str]] = {
     "dates": lambda length: _repeat("next monday 3 days ago 下周三 5pm ", length),
     "numbers of dates": lambda length: _repeat("2024-01-02 03:04 12月31日 ", length),
     "capitals": _capitals,
     "hexadecimal": _hexadecimal,
-    "quoted phrases": _quoted,
+    "quoted phrases": lambda length: _repeat('"alpha beta alpha" ', length),
     "one long token": lambda length: "a" * length,
     "one Chinese character": lambda length: "我" * min(length, 99_990),
     "ligatures": lambda length: "\ufdfa" * length,  # each is 18 characters when normalised
@@ -73,10 +67,6 @@ class Attack:
 
     name: str
     requests: Bytes
-
-    def is_answered(self, outcomes: Counter[str]) -> Callable[[], bool]:
-        """Return a function that tells whether each request has been answered once."""
-        return lambda: outcomes.total() >= len(self.requests)
 
 
 def query_attacks(key: str) -> list[Attack]:
@@ -190,11 +180,13 @@ class Victims:
             await searcher.close()
         return {"/healthz": loads[0], "another user's search": loads[1]}
 
-    async def measure_until(self, is_done: Callable[[], bool], seconds: float) -> dict[str, Load]:
-        """Measure in windows of some seconds until something is done, at most `LONGEST_ATTACK`."""
+    async def measure_until(
+        self, outcomes: Counter[str], count: int, seconds: float
+    ) -> dict[str, Load]:
+        """Measure in windows of some seconds until all is answered, at most `LONGEST_ATTACK`."""
         loads: dict[str, Load] = {}
         end = time.monotonic() + LONGEST_ATTACK
-        while not loads or (not is_done() and time.monotonic() < end):
+        while not loads or (outcomes.total() < count and time.monotonic() < end):
             for name, load in (await self.measure(seconds)).items():
                 loads.setdefault(name, Load()).add(load)
         return loads
@@ -274,7 +266,7 @@ async def measure_attacks(report: Report, table: Table, service: Service, second
         say(attack.name)
         await victims.measure_quiet(_QUIET_SHARE * seconds)
         async with under_attack(service, attack) as outcomes:
-            loads = await victims.measure_until(attack.is_answered(outcomes), seconds)
+            loads = await victims.measure_until(outcomes, len(attack.requests), seconds)
         attacked[attack.name] = loads, outcomes
         if outcomes.total() < len(attack.requests):
             sent = f"{outcomes.total()} of {len(attack.requests)} requests were answered"
@@ -314,6 +306,7 @@ async def measure_bulk(report: Report, service: Service) -> Table:
     """Measure writes alone, and after another user's, which leave 1,200 rows to embed."""
     table = Table("write", "alone ms", "beside a backlog ms", "ratio")
     connection = await Connection.open(service.url)
+    metrics = http_request("GET", "/metrics", service.key)
 
     async def ask(path: str, body: object) -> float:
         begun = time.perf_counter()
@@ -341,7 +334,13 @@ async def measure_bulk(report: Report, service: Service) -> Table:
         table.add_row(name, number(quiet[size]), number(beside[size]), number(ratio))
         report.targets.append(Target(f"{name}, beside / alone", ratio, MOST_SLOWER_WRITE))
     for user in (VICTIM, ATTACKER):
-        body = {"user_id": user, "query": f"which letter {user}?"}
-        table.add_row(f"search by {user}", "", number(await ask(_SEARCHES[2], body)), "")
+        milliseconds = await ask(_SEARCHES[2], {"user_id": user, "query": f"letter {user}?"})
+        table.add_row(f"search by {user}", "", number(milliseconds), "")
+    for write in (None, post(VICTIM, 600, 120)):  # first, what has been written before
+        begun = time.perf_counter()
+        await (write or asyncio.sleep(0))
+        while b"\nmemrecall_rows_to_embed 0.0" not in await connection.ask(metrics):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    table.add_row("rows embedded a second", number(600 / (time.perf_counter() - begun)), "", "")
     await connection.close()
     return table
