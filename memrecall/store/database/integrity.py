@@ -37,7 +37,7 @@ _LOG = "memrecall_log"  # in the notes of a connection: which file was its log
 
 
 class FileGuard:
-    """Notices that a SQLite file or its log is deleted, replaced or truncated while it is open.
+    """Notices that an open SQLite file is deleted, replaced or truncated, or its log exchanged.
 
     SQLite goes on writing to a file that no name leads to any more.
     """
