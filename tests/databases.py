@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 
 EMPTY = "template1"
 MIGRATED = "migrated"
+MOST_KEPT = 30
 POOL = "test database pool"  # the application name of its connections
 # A test's server never loses power, so its writes need not reach the disk.
 DISABLED_DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
@@ -207,7 +208,8 @@ class DatabasePool:
 
     def release(self, names: list[str]) -> None:
         """Empty databases for the next test; drop those with a changed schema."""
-        emptied = [name for name in names if self._run(self._empty(name))]
+        lent = names[: max(0, MOST_KEPT - len(self._free))]  # Each keeps a connection.
+        emptied = [name for name in lent if self._run(self._empty(name))]
         self._free += emptied
         self._server.drop([name for name in names if name not in emptied])
 

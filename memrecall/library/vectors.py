@@ -190,15 +190,18 @@ class VectorWriter:
 
     async def settle(self, seconds: float | None = None) -> None:
         """Wait until the rows are embedded, or that has failed, or the time is over."""
-        tasks = [task for task in (self._look, self._task) if task and not task.done()]
-        if not tasks:
-            return
-        self._store.database.owner.require_current()
-        self._hurry.set()
         limit = current_deadline()
         if limit is not None:
             seconds = limit.left if seconds is None else min(seconds, limit.left)
-        await asyncio.wait(tasks, timeout=seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # The look for rows of others may begin to embed some.
+                while tasks := [
+                    each for each in (self._look, self._task) if each and not each.done()
+                ]:
+                    self._store.database.owner.require_current()
+                    self._hurry.set()
+                    await asyncio.wait(tasks)
 
     async def close(self, seconds: float) -> None:
         """Embed for some seconds more; other processes may embed the rest."""
