@@ -22,7 +22,6 @@ from memrecall.search.ranking.calibration import AnswerWeights, RowWeights
 from memrecall.search.ranking.scores import HYBRID
 
 _PENALTY = 1e-3  # for one standard deviation of a feature
-_HALF_ODDS = math.log(calibration.HALF_RELEVANT / (1 - calibration.HALF_RELEVANT))
 
 
 class CalibrationWeights(NamedTuple):
@@ -72,8 +71,8 @@ class Outcome:
 
     def relevance(self, weights: CalibrationWeights) -> Floats:
         """Return the relevance of each row, to which a threshold applies."""
-        odds = self.rows @ np.array(weights.row) - _HALF_ODDS
-        return self._answerable(weights) * _sigmoid(odds)
+        probability = self.probability(weights)
+        return probability / (probability + calibration.HALF_RELEVANT)
 
     def top_relevance(self, weights: CalibrationWeights) -> float:
         """Return the relevance of the first row; 0 without any."""

@@ -26,7 +26,7 @@ _CONNECTION = ("durability", "read_only", "privacy")
 _ZERO_MEANS_OFF = frozenset(
     {"trace_days", "text_workers", "drain_seconds", "key_rate", "address_rate"}
 )
-# What to do instead of settings of version 0.2 that are gone, and their names.
+# What to do instead of settings of earlier versions that are gone, and their names.
 _ALTERNATIVES = {
     "It has a fixed value now; remove it": (
         "backup_mb connections counter_days knowledge_characters metadata_kb page_mb query_cost"
@@ -48,6 +48,7 @@ _ALTERNATIVES = {
     ),
     "Remove it: a search has only its own ranking": "reranker reranker_base_url",
     "Remove it, and use a model that calls tools": "tool_calls",
+    "Remove it: the tool `forget` hides messages, which an undo restores": "forget_messages",
     "Remove it: spans are no longer exported, use the log and /metrics": "telemetry",
 }
 _REMOVED = {name: hint for hint, names in _ALTERNATIVES.items() for name in names.split()}
@@ -66,6 +67,7 @@ class Settings:
     base_url: str = ""
     api_key: str = field(default="", repr=False)
     model_timeout: float = 60.0
+    verify: Literal["none", "model"] = "none"  # "model": ask again about facts that are marked
     model_options: str = ""  # a JSON object: fields of every request, such as temperature
     durability: Literal["full", "normal"] = "full"
     read_only: bool = False  # refuse writes and create no file
@@ -87,7 +89,6 @@ class Settings:
     trusted_proxies: str = ""  # addresses or networks whose X-Forwarded-For is believed
     recalls_per_key: int = 4  # concurrently
     sweep: str = ""  # a JSON object: hours between retention sweeps, and what they remove
-    forget_messages: bool = False  # the tool `forget` may erase messages, permanently
     dashboard: bool = True  # the web dashboard at /, if the extra `dashboard` is installed
     chat: str = ""  # a JSON object: fields of `ChatOptions`
 

@@ -50,6 +50,11 @@ def estimate_tokens(text: str) -> int:
     return wide + (len(text) - wide + _LETTERS_PER_TOKEN - 1) // _LETTERS_PER_TOKEN
 
 
+def fitting_characters(text: str, tokens: int) -> int:
+    """Return how many characters of a text take at most so many tokens, whichever they are."""
+    return tokens if _WIDE.search(text) else tokens * _LETTERS_PER_TOKEN
+
+
 def cache_short_texts(entries: int, characters: int) -> Callable[[Function], Function]:
     """Cache the latest results of a function of texts, except if the first text is longer.
 

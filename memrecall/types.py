@@ -30,6 +30,9 @@ _LEAP_SECOND = re.compile(r"(?<=[T ]\d\d:\d\d):60(?!\d)")
 
 Language = Literal["en", "zh"]
 
+Doubt = Literal["number", "date", "source", "negation"]
+"""What of a model's fact the messages do not confirm: code knows it for certain."""
+
 EXPERIENCE, PROCEDURAL = "experience", "procedural_memory"
 DIGESTS = (EXPERIENCE, PROCEDURAL)
 """The types of memories that summarise conversations."""
@@ -314,6 +317,7 @@ class NewMemory(_Input):
     pinned: bool = False  # exempt from retention policies
     expires_at: Moment | None = None
     conflicts_with: tuple[Id, ...] = ()  # memories that it contradicts without replacing them
+    doubts: tuple[Doubt, ...] = ()  # what its messages do not confirm
     said_at: Moment | None = None  # the time of its latest message, if that is known
     project: ProjectLabel | None = None  # counts where the scope has none
 
@@ -336,6 +340,7 @@ class Provenance(BaseModel):
     time: datetime
     sha256: str
     conflicts_with: tuple[str, ...] = ()  # what the user said, and this unconfirmed claim denies
+    doubts: tuple[Doubt, ...] = ()  # what of a model's fact its messages do not confirm
     said_at: datetime | None = None  # None if it was stored when it was said
 
     @property
@@ -379,6 +384,17 @@ class MemoryRecord(BaseModel):
     deleted_at: datetime | None = None
     project: str | None = None
     author: str | None = None  # the member who wrote it to a space
+
+    @property
+    def checked(self) -> bool:
+        """Whether nothing in it contradicts the messages that it comes from."""
+        return not self.provenance.doubts
+
+    @property
+    def is_hidden(self) -> bool:
+        """True if it is deleted or has expired."""
+        has_expired = self.expires_at is not None and self.expires_at <= datetime.now(UTC)
+        return self.deleted_at is not None or has_expired
 
     @property
     def since(self) -> datetime:

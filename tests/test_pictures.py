@@ -110,7 +110,7 @@ async def test_bad_picture_stores_nothing(library: Library, name: str) -> None:
         await memory.add([{"role": "user", "content": "I like tea."}, say(url)])
     with pytest.raises(InvalidArgument, match=problem):
         await SingleChat(library, Scope("ann")).answer(say(url)["content"])
-    assert (await memory.get_all(messages=True))["results"] == []
+    assert (await memory.get_all(kinds="messages"))["results"] == []
     assert (await memory.recall(say(url))).memories == []  # a recall does not read pictures
 
 

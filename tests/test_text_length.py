@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.extraction.signature import fact_signature
 from memrecall.search.ranking.people import _speaker_key
-from memrecall.search.updates import _terms
 from memrecall.text.normalize import _compose
 from memrecall.text.tokens import _read_chunk, stem
 from memrecall.text_length import cache_short_texts, estimate_tokens, single_line, truncate_text
@@ -56,7 +54,7 @@ def test_long_texts_are_not_cached() -> None:
 
 def test_caches_of_text_functions_keep_no_long_text() -> None:
     long = "x" * 20_000
-    functions: list[Any] = [stem, _read_chunk, _compose, _terms, _speaker_key, fact_signature]
+    functions: list[Any] = [stem, _read_chunk, _compose, _speaker_key]
     for function in functions:
         before = function.cache_info().currsize
         function(long)

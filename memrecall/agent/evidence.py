@@ -129,9 +129,13 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
 
 async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
     before, after = await find_neighbors(state, message, _NEIGHBORS)
-    hit = make_hit(message, NO_SCORES)
+    hit, found = make_hit(message, NO_SCORES), state.hits.get(message.message_id)
     return await _from_hit(
-        state, hit, before=list(map(_nearby, before)), after=list(map(_nearby, after))
+        state,
+        hit,
+        valid_to=found and found.valid_to,  # of the memory that it states
+        before=list(map(_nearby, before)),
+        after=list(map(_nearby, after)),
     )
 
 

@@ -100,6 +100,7 @@ def _search_fields(
     } | _drop_empty(
         {
             "withheld": output.withheld or None,
+            "below_threshold": output.below_threshold or None,
             "message": (output.message or "")[:_MESSAGE_CHARACTERS],
             "truncated": note,
         }
@@ -108,6 +109,7 @@ def _search_fields(
 
 def _result_fields(item: dict[str, Any], size: int) -> dict[str, Any]:
     item["why"] = item["session_id"] = item["stated_by"] = None
+    item["below_threshold"] = item["below_threshold"] or None
     if item["kind"] == "message":  # the type says the same, and a message has no summary
         item["kind"] = None
     if item["speaker"]:
@@ -117,8 +119,6 @@ def _result_fields(item: dict[str, Any], size: int) -> dict[str, Any]:
     if item["summary"] and item["content_preview"].startswith(item["summary"]):
         item["summary"] = ""
     item["keywords"] = item["keywords"][:_KEYWORDS_PER_RESULT] if size >= 80 else []
-    if size < 30:  # all results matter more than their details
-        item["probability"] = item["replaces"] = None
     for name in ("content_preview", "summary", "speaker"):
         if len(item[name] or "") > size + 3:
             item[name] = truncate_text(item[name], size) if size else ""
@@ -334,7 +334,7 @@ def _earlier_lines(state: RecallState) -> list[str]:
         {
             "memory_key": hit.key,
             "content_preview": (hit.summary or hit.content)[:SHORTEST_MESSAGE],
-            "relevance_score": round(hit.score, 3),
+            "relevance_score": round(hit.score, 2),
             "created_at": state.format_local(hit.ts),
         }
         for hit in hits

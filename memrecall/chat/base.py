@@ -190,17 +190,11 @@ class Chat:
         if not self._options.extract or only_asks(message.content):
             return
         # Imported here because most chats do not extract.
-        from memrecall.extraction import ModelExtractor, RuleExtractor
         from memrecall.memory import AsyncMemory
 
-        extractor = (
-            RuleExtractor()
-            if self._uses_rules
-            else ModelExtractor(self._client, embedder=self._library.embedder)
-        )
         user = scope.member if scope.space else scope.user_id
         key = scope.member if scope.member and scope.member.startswith(KEY_MEMBER) else None
-        memory = AsyncMemory(library=self._library, extractor=extractor)
+        memory = AsyncMemory(library=self._library, model_client=self._client)
         memory = memory.bind(
             user_id=user, agent_id=scope.agent_id, session_id=self._session, member=key
         )

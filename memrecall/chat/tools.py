@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC
-from itertools import combinations
 from typing import Any
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
@@ -29,15 +26,12 @@ from memrecall.errors import (
     InvalidArgument,
     MemrecallError,
     ScriptExhausted,
-    WorkerFailed,
 )
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
-from memrecall.search.updates import asks_for_one_value, replacements_first
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.snippets import snippets
 from memrecall.types import Language, Role, format_time
-from memrecall.workers import in_process
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +80,7 @@ class TurnRecalls:
             raise  # A mismatched cassette and an exhausted script are errors of the caller.
         except Exception as error:  # Whatever fails here, the turn must be answered.
             return self._failure(type(error).__name__)
-        return await self._to_answer(result, messages[-1].text)
+        return self._to_answer(result, messages[-1].text)
 
     def _observe(self, event: TraceEvent) -> None:
         if self._on_leak is not None:
@@ -97,7 +91,7 @@ class TurnRecalls:
         _log.warning("a turn continues without its recall: %s", reason)
         return TextAnswer(content=_empty(tell(self.language, "recall_failed")), is_error=True)
 
-    async def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
+    def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
         if not result.handoff.success:
             return self._failure(result.stop_reason.value)
         count = result.withheld
@@ -109,13 +103,8 @@ class TurnRecalls:
         # For a recalled answer its own sources are noted, so that chains of answers stay short.
         for memory in result.memories:
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
-        memories, replacements = await put_current_first(result.memories, query)
-        events = memory_events(memories, query, self.language)
-        for event in events:
-            if later := replacements.get(event["key"]):
-                event["outdated_since"] = format_time(later.ts)
         payload = {
-            "events": events,
+            "events": memory_events(result.memories, query, self.language),
             "confidence": round(result.confidence, 2),
             "certainty": result.certainty.value,
             **({"note": withheld} if withheld else {}),
@@ -125,47 +114,6 @@ class TurnRecalls:
 
 def _empty(note: str) -> str:
     return to_json({"events": [], "note": note})
-
-
-async def put_current_first(
-    memories: Sequence[RecalledMemory], query: str
-) -> tuple[list[RecalledMemory], dict[str, RecalledMemory]]:
-    """Return memories, replacements before what they replace, and replacements by its key."""
-    # The search knows a change by its words, and after an hour; the slots of facts need neither.
-    ordered = sorted((m for m in memories if m.role != Role.ASSISTANT), key=lambda m: m.ts)
-    replaced: dict[str, str] = {}
-    if len(ordered) > 1 and asks_for_one_value(query):
-        length = sum(len(memory.content) for memory in ordered)
-        with suppress(WorkerFailed):  # a recall has a result all the same
-            replaced = await in_process(length, _find_replaced, ordered)
-    known = {memory.memory_key: memory for memory in memories}
-    for old, new in ((known[key], known[later]) for key, later in replaced.items()):
-        if (old.probability or 0) > (new.probability or 0):  # as likely as what it replaces
-            update = {"probability": old.probability, "certainty": old.certainty}
-            known[new.memory_key] = new.model_copy(update=update)
-    keys = replacements_first(
-        list(known), str, lambda later: [key for key in replaced if replaced[key] == later]
-    )
-    return [known[key] for key in keys], {key: known[later] for key, later in replaced.items()}
-
-
-def _find_replaced(memories: Sequence[RecalledMemory]) -> dict[str, str]:
-    """Return for each memory, in order of time, the last one that replaces all of its facts."""
-    # Imported here because most recalls of a chat find one statement.
-    from memrecall.extraction.conflicts import replaces
-    from memrecall.extraction.protocol import Utterance
-    from memrecall.extraction.rules.conversation import build_facts, read_statements
-
-    facts = {}
-    for memory in memories:
-        said = Utterance(memory.memory_key, memory.speaker, Role.USER, memory.content, memory.ts)
-        facts[memory.memory_key] = build_facts(read_statements([said], now=memory.ts, zone=UTC))
-    return {
-        old: later
-        for old, later in combinations(facts, 2)
-        if facts[old]
-        and all(any(replaces(new, fact.as_known()) for new in facts[later]) for fact in facts[old])
-    }
 
 
 def memory_events(
@@ -190,11 +138,19 @@ def _event(memory: RecalledMemory, text: str) -> dict[str, Any]:
     return {
         "time": format_time(memory.ts),
         **({"speaker": memory.by} if memory.by else {}),
+        **_outdated_since(memory),
         "text": text,
         "key": memory.memory_key,
         "score": None if memory.relevance_score is None else round(memory.relevance_score, 4),
         **({} if memory.probability is None else {"probability": round(memory.probability, 2)}),
     }
+
+
+def _outdated_since(memory: RecalledMemory) -> dict[str, str]:
+    """Return since when the memory that a message states is superseded, if it is."""
+    if memory.kind != "message" or memory.valid_to is None:
+        return {}
+    return {"outdated_since": format_time(memory.valid_to)}
 
 
 class TurnTools:

@@ -22,7 +22,11 @@ Sensitive = Annotated[
     bool, Option("--sensitive", help="Mark as sensitive: hidden without the permission.")
 ]
 
-Sources = Annotated[bool, Option("--sources", help="Also the messages that the memory comes from.")]
+Sources = Annotated[
+    bool,
+    Option("--sources/--keep-sources", help="Also the messages that it comes from (default)."),
+]
+KindsOption = Annotated[str, Option(help="memories, messages or all.")]
 
 _ONE = "Options of one memory that is stored as it is"
 _TRUNCATED = "[yellow]longer than 100 KB: the content was truncated[/yellow]"
@@ -167,12 +171,13 @@ def list_command(
     superseded: Annotated[
         bool, Option("--superseded", help="Include superseded memories.")
     ] = False,
-    deleted: Annotated[bool, Option("--deleted", help="List deleted memories instead.")] = False,
+    deleted: Annotated[bool, Option("--deleted", help="List what is deleted instead.")] = False,
+    kinds: KindsOption = "memories",
     allow_sensitive: options.AllowSensitive = False,
     limit: Annotated[int, Option(min=1, max=1000, help="Memories per page, at most 1000.")] = 50,
     cursor: options.CursorOption = None,
 ) -> None:
-    """List memories, newest first."""
+    """List memories, newest first, or messages."""
     page = shared.with_memory(
         lambda memory: memory.get_all(
             session_id=session,
@@ -182,11 +187,16 @@ def list_command(
             as_of=as_of,
             superseded=superseded,
             deleted=deleted,
+            kinds=kinds,
         ),
         agent,
         sensitive=allow_sensitive,
     )
-    shared.print_page(page, map(output.memory_line, page["results"]), empty="no memories")
+    empty = "no messages" if kinds.startswith("message") else "no memories"
+    if count := page.get("kept_messages"):
+        kept = f"{output.count_noun(count, 'message')} {'is' if count == 1 else 'are'} kept"
+        empty = f"{empty}; {kept}: list them with --kinds messages"
+    shared.print_page(page, map(output.memory_line, page["results"]), empty=empty)
 
 
 @memory_commands.command("search")
@@ -202,7 +212,7 @@ def search_memories(
     rerank: Annotated[
         bool, Option("--rerank/--no-rerank", help="Use the full ranking (default).")
     ] = True,
-    kinds: Annotated[str, Option(help="memory, message or all.")] = "all",
+    kinds: KindsOption = "all",
     allow_sensitive: options.AllowSensitive = False,
     limit: Annotated[int, Option(min=1, max=200, help="Number of results, at most 200.")] = 10,
 ) -> None:
@@ -278,21 +288,23 @@ def update(
 
 @memory_commands.command("delete")
 @memory_commands.command("forget", hidden=True)
-def delete(memory_id: MemoryId, shared: options.UserOptions, sources: Sources = False) -> None:
-    """Delete a memory, which `memrecall memories undo` restores, or erase a message."""
+def delete(memory_id: MemoryId, shared: options.UserOptions, sources: Sources = True) -> None:
+    """Hide a memory with its messages, or a message; `memrecall memories undo` restores all."""
     result = shared.with_spaces(lambda memory: memory.delete(memory_id, sources=sources))
-    text = f"{output.escape(memory_id)} {result['message']}{_count_sources(result)}"
+    text = f"{output.escape(memory_id)} {result['message']}{_count_others(result)}"
     shared.print_outcome(text, result)
 
 
-def _count_sources(result: dict[str, Any]) -> str:
-    count = len(result["messages"])
-    return f", with {output.count_noun(count, 'message')}" if count else ""
+def _count_others(result: dict[str, Any]) -> str:
+    """Return how many memories and messages were removed with one."""
+    nouns = {"memories": "memory", "messages": "message"}
+    counts = [output.count_noun(len(result[n]), noun) for n, noun in nouns.items() if result[n]]
+    return f", with {' and '.join(counts)}" if counts else ""
 
 
 @memory_commands.command("undo")
 def undo(memory_id: MemoryId, shared: options.UserOptions) -> None:
-    """Undo the last change of a memory: an update, a supersession or a deletion."""
+    """Undo the last change of a memory, or the deletion of a message."""
     result = shared.with_spaces(lambda memory: memory.undo(memory_id))
     shared.print_outcome(f"last change of {output.escape(memory_id)} undone", result)
 
@@ -301,16 +313,16 @@ def undo(memory_id: MemoryId, shared: options.UserOptions) -> None:
 def purge(
     memory_id: MemoryId,
     shared: options.UserOptions,
-    sources: Sources = False,
+    sources: Sources = True,
     yes: options.Yes = False,
 ) -> None:
-    """Erase a memory, its history and all that quotes it permanently."""
+    """Erase a memory with its messages, or a message, and all that quotes it permanently."""
     if not yes:
         too = " and its messages" if sources else ""
         typer.confirm(f"Erase {memory_id}{too} permanently?", abort=True, err=True)
     result = shared.with_spaces(lambda memory: memory.purge(memory_id, sources=sources))
-    text = f"{output.count_noun(result['purged'], 'memory')} purged{_count_sources(result)}"
-    shared.print_outcome(text, result)
+    erased = f"{output.escape(memory_id)} erased" if result["purged"] else "nothing to erase"
+    shared.print_outcome(f"{erased}{_count_others(result)}", result)
 
 
 @memory_commands.command("delete-all")
@@ -319,23 +331,30 @@ def delete_all(
     agent: options.Agent = None,
     session: options.Session = None,
     filter_: FilterOption = None,
+    kinds: KindsOption = "all",
+    sources: Sources = True,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count.")] = False,
     yes: options.Yes = False,
 ) -> None:
-    """Delete all memories of a user that match the filters, after a confirmation."""
+    """Hide all memories and messages of a user that match the filters, after a confirmation."""
     filters = _read_filter(filter_)
 
     def run(*, dry: bool) -> Any:
         return shared.with_memory(
-            lambda memory: memory.delete_all(session_id=session, filters=filters, dry_run=dry),
+            lambda memory: memory.delete_all(
+                session_id=session, filters=filters, dry_run=dry, kinds=kinds, sources=sources
+            ),
             agent,
         )
 
     result = run(dry=True)
     if result["found"] and not dry_run:
         if not yes:
-            typer.confirm(
-                f"Delete {result['found']} memories of {shared.user}?", abort=True, err=True
-            )
+            counts = [
+                output.count_noun(result["memories"], "memory"),
+                output.count_noun(result["messages"], "message"),
+            ]
+            question = f"Delete {' and '.join(counts)} of {shared.user}?"
+            typer.confirm(question, abort=True, err=True)
         result = run(dry=False)
     shared.print_outcome(result["message"], result)

@@ -107,7 +107,7 @@ def _manage_imports(
     if not yes:
         typer.confirm(f"Take back {lines[import_id]}?", abort=True, err=True)
     result = shared.with_library(lambda library: undo_import(library, user, import_id))
-    _print_erased(result["messages"], result["memories"], result, shared)
+    _print_removed(result["messages"], result["memories"], result, shared)
 
 
 def _plan_past_sessions(
@@ -346,24 +346,36 @@ def show_neighbors(
 def delete_command(
     message_id: Annotated[str, Argument(help="Id of the message.")],
     shared: options.UserOptions,
+    purge: Annotated[bool, Option("--purge", help="Erase it permanently.")] = False,
     yes: options.Yes = False,
     agent: options.Agent = None,
 ) -> None:
-    """Erase a message permanently, with the memories derived from it alone."""
+    """Hide a message, with the memories derived from it alone.
+
+    `memrecall memories undo` restores them. With --purge they are erased.
+    """
+    if not purge:
+        result = shared.with_memory(lambda memory: memory.delete_message(message_id), agent)
+        _print_removed(result["deleted"], len(result["memories"]), result, shared, "deleted")
+        return
     if not yes:
         item = shared.with_memory(lambda memory: memory.get(message_id), agent)
         if item is None or item["kind"] != "message":
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         typer.confirm(f"Erase message {message_id} permanently?", abort=True, err=True)
-    result = shared.with_memory(lambda memory: memory.delete_message(message_id), agent)
-    _print_erased(result["deleted"], len(result["memories"]), result, shared)
+    result = shared.with_memory(lambda memory: memory.purge(message_id), agent)
+    _print_removed(result["purged"], len(result["memories"]), result, shared)
 
 
-def _print_erased(
-    messages: int, memories: int, fields: dict[str, Any], shared: options.SharedOptions
+def _print_removed(
+    messages: int,
+    memories: int,
+    fields: dict[str, Any],
+    shared: options.SharedOptions,
+    verb: str = "erased",
 ) -> None:
     text = f"{output.count_noun(messages, 'message')} and "
-    shared.print_outcome(f"{text}{output.count_noun(memories, 'memory')} erased", fields)
+    shared.print_outcome(f"{text}{output.count_noun(memories, 'memory')} {verb}", fields)
 
 
 def _print_page(page: Any, shared: options.SharedOptions, note: str = "") -> None:

@@ -7,7 +7,10 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 
-_PAGE_FIELDS = ("total_found", "results", "message", "withheld", "unembedded", "next_cursor")
+_PAGE_FIELDS = (
+    *("total_found", "below_threshold", "results", "message", "withheld", "unembedded"),
+    "next_cursor",
+)
 _WEAK_SCORE = 0.5  # a hint for the reader, never a filter
 
 

@@ -13,7 +13,10 @@ from memrecall.types import MemoryRecord
 
 _QUOTED = 200  # characters of a memory in a question
 _REMOVALS = ("delete", "purge")
-_NOTICES = ("purged", "message_erased", "message_gone", "user_erased")
+_NOTICES = (
+    *("purged", "user_erased"),
+    *("message_deleted", "message_restored", "message_erased", "message_gone"),
+)
 
 
 def go_with_notice(address: str, name: str, count: int = 0) -> None:
@@ -43,7 +46,7 @@ class MemoryActions:
         """Draw the buttons for the state of the memory."""
         item = self._item
         sources = len(item.source_message_ids)
-        option = self._page.text("with_sources", count=sources) if sources else ""
+        option = self._page.text("keep_sources", count=sources) if sources else ""
         with row():
             if item.deleted_at is None:
                 self._draw_button("edit", "edit", self._edit)
@@ -124,14 +127,14 @@ class MemoryActions:
     async def _keep(self, _: bool) -> None:
         await self._update(expires_at=None)
 
-    async def _delete(self, with_sources: bool) -> None:
+    async def _delete(self, without_sources: bool) -> None:
         memory = await self._page.writable_memory()
-        await memory.delete(self._item.memory_key, sources=with_sources)
+        await memory.delete(self._item.memory_key, sources=not without_sources)
         ui.navigate.reload()
 
-    async def _purge(self, with_sources: bool) -> None:
+    async def _purge(self, without_sources: bool) -> None:
         memory = await self._page.writable_memory()
-        report = await memory.purge(self._item.memory_key, sources=with_sources)
+        report = await memory.purge(self._item.memory_key, sources=not without_sources)
         if not report["purged"]:
             raise NotFound("the memory was erased before")
         target = self._page.user_link("/explorer/memories")

@@ -15,8 +15,16 @@ from memrecall.agent import Recaller, RecallOptions
 from memrecall.evaluation.corpus import read_corpus
 from memrecall.evaluation.questions import read_questions
 from memrecall.evaluation.runner import evaluate
-from memrecall.extraction import RuleExtractor
-from memrecall.extraction.protocol import Entity, Extracted, Fact, Related, Relation, Utterance
+from memrecall.extraction.protocol import (
+    Entity,
+    Extracted,
+    Fact,
+    KnownMemory,
+    Relation,
+    Summary,
+    Utterance,
+)
+from memrecall.extraction.summaries import summarise_with
 from memrecall.importers.jsonl import read_entry
 from memrecall.library.library import Library
 from memrecall.memory.memory import AsyncMemory
@@ -44,10 +52,10 @@ async def read_sample_questions(library: Library, scope: Scope) -> list[str]:
     return questions if questions and await library.store.timeline(scope).get_many(first) else []
 
 
-class SampleExtractor(RuleExtractor):
+class SampleExtractor:
     """Extracts from the sample chats what the file of sample memories says of them."""
 
-    async def facts(
+    async def extract(
         self,
         utterances: Sequence[Utterance],
         *,
@@ -55,27 +63,35 @@ class SampleExtractor(RuleExtractor):
         zone: tzinfo,
         prompt: str | None = None,
         context: Sequence[Utterance] = (),
+        known: Sequence[KnownMemory] = (),
     ) -> Extracted:
-        """Return the memories that come from the utterances."""
+        """Return the memories that come from the utterances, and their relations."""
         del now, zone, prompt, context
-        return Extracted(
-            tuple(
-                Fact(m["text"], m["subject"], m["type"], m.get("field"), tuple(m["sources"]))
-                for m in _memories_of(utterances)
-            )
-        )
-
-    async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
-        """Return the relations of these memories, and the types of their entities."""
-        del now
+        memories = list(_memories_of(utterances))
+        facts = tuple(_to_fact(memory, known) for memory in memories)
         relations = tuple(
             Relation(source, how, destination, tuple(memory["sources"]), ended=bool(ended))
-            for memory in _memories_of(utterances)
+            for memory in memories
             for source, how, destination, *ended in memory["relations"]
         )
         types = _read_memories()["entities"]
         names = dict.fromkeys(end for r in relations for end in (r.source, r.destination))
-        return Related(tuple(Entity(n, types.get(n, "thing")) for n in names), relations)
+        entities = tuple(Entity(n, types.get(n, "thing")) for n in names)
+        return Extracted(facts, entities, relations)
+
+    async def summarise(
+        self, lines: str | Sequence[Utterance | str], limit_characters: int
+    ) -> Summary:
+        """Return the most informative sentences."""
+        return await summarise_with(None, lines, limit_characters)
+
+
+def _to_fact(memory: dict[str, Any], known: Sequence[KnownMemory]) -> Fact:
+    subject, slot = memory["subject"], memory.get("field")
+    same = (k for k in known if slot is not None and (k.subject, k.field) == (subject, slot))
+    replaces = tuple(k.memory_key for k in same)
+    sources = tuple(memory["sources"])
+    return Fact(memory["text"], subject, memory["type"], slot, sources, replaces=replaces)
 
 
 def _memories_of(utterances: Sequence[Utterance]) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ TEXT_COLOR = {
 }
 # Distinguishable with a colour vision deficiency, and on light and dark pages.
 PALETTE = ("#4477dd", "#cc7711", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
-_REMOVALS = ("delete_forever", "person_remove")  # icons of buttons that remove something
+_REMOVALS = ("delete", "delete_forever", "person_remove")  # icons of buttons that remove something
 _Item = TypeVar("_Item")
 _LINE = "rgba(128, 136, 150, .3)"
 

@@ -1,4 +1,4 @@
-"""Facts, decisions, relations and summaries of conversations, by a model or by rules.
+"""What a model reads in conversations: facts, relations and summaries.
 
 The names are loaded on first use.
 """
@@ -9,23 +9,14 @@ from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.extraction.model import ModelExtractor
-    from memrecall.extraction.protocol import Extractor, Fact, KnownMemory, Utterance
-    from memrecall.extraction.rules.extractor import RuleExtractor
+    from memrecall.extraction.protocol import Extracted, Extractor, Fact, KnownMemory, Utterance
 
-__all__ = [
-    "Extractor",
-    "Fact",
-    "KnownMemory",
-    "ModelExtractor",
-    "RuleExtractor",
-    "Utterance",
-]
+__all__ = ["Extracted", "Extractor", "Fact", "KnownMemory", "ModelExtractor", "Utterance"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         ".model": ("ModelExtractor",),
-        ".protocol": ("Extractor", "Fact", "KnownMemory", "Utterance"),
-        ".rules.extractor": ("RuleExtractor",),
+        ".protocol": ("Extracted", "Extractor", "Fact", "KnownMemory", "Utterance"),
     },
 )

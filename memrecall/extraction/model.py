@@ -1,58 +1,62 @@
-"""The extractor that asks a model, with the rules as its fallback."""
+"""The extractor that asks a model: one call for the facts and relations of some messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, tzinfo
-from typing import TypeVar
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from typing import Literal, TypeVar, cast, get_args
 
 from pydantic import BaseModel
 
-from memrecall.embedding.base import TextEmbedder
-from memrecall.extraction import verify, wire
-from memrecall.extraction.evidence import visible_text
+from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
+from memrecall.extraction import wire
 from memrecall.extraction.protocol import (
     USER,
-    By,
-    Decided,
     Entity,
+    EntityType,
     Extracted,
     Fact,
+    FactType,
     KnownMemory,
-    Related,
     Relation,
     Summary,
     Utterance,
+    fact_keywords,
+    fold_person_name,
+    is_speaker_name,
     text_length,
 )
-from memrecall.extraction.quotations import is_person
-from memrecall.extraction.rules.extractor import RuleExtractor
-from memrecall.extraction.sentences import claimed_statements
-from memrecall.extraction.signature import end_name
-from memrecall.extraction.summaries import shorten
+from memrecall.extraction.summaries import shorten, summarise, whole_sentences
+from memrecall.extraction.verify import find_doubts
 from memrecall.model import protocol
 from memrecall.model.structured import Structured, ask_prompt
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key
-from memrecall.types import Language
+from memrecall.types import LABEL_LENGTH, Language, Role
 from memrecall.workers import in_process
 
 T = TypeVar("T", bound=BaseModel)
+Verification = Literal["none", "model"]
+
 SECONDS = 60.0
-MAX_LINES = 40
-MAX_CHARACTERS = 12_000
+MAX_LINES, MAX_CHARACTERS = 40, 12_000  # of the messages of one call
+MAX_KNOWN = 60
+MAX_FACT = 500
 _CONTEXT_LINES = 6
-_MAX_KNOWN = 60
 _LONGEST_QUOTED = 120
-_UNRELATED = "it has nothing to do with the messages that it names"
+_TYPES = frozenset(get_args(FactType))
+_ENTITY_TYPES = frozenset(get_args(EntityType))
+_RECALLED = re.compile(rf"{re.escape(BLOCK_START)}.*?(?:{re.escape(BLOCK_END)}|\Z)", re.DOTALL)
 
 
 class ModelExtractor:
-    """Reads conversations with a model, and checks each reply against the conversation.
+    """Reads conversations with a model; a reply that is not JSON is requested once more.
 
-    A reply that is not JSON is repaired or requested once more; then the rules answer, and the
-    result says so in `by` and `problem`. Facts that no person stated are dropped. With an
-    `embedder`, so are those that mean something else than the messages that they name.
+    What a model says is kept. What its messages do not confirm is marked (`doubts`); with
+    `verify="model"`, a second call asks whether the messages state the marked facts, and those that
+    they do not state are dropped.
     """
 
     def __init__(
@@ -60,14 +64,13 @@ class ModelExtractor:
         client: protocol.ChatCompletionClient,
         *,
         seconds: float = SECONDS,
-        embedder: TextEmbedder | None = None,
+        verify: Verification = "none",
     ) -> None:
         self._client = client
         self._seconds = seconds
-        self._embedder = embedder
-        self._rules = RuleExtractor()
+        self._verify = verify
 
-    async def facts(
+    async def extract(
         self,
         utterances: Sequence[Utterance],
         *,
@@ -75,90 +78,42 @@ class ModelExtractor:
         zone: tzinfo,
         prompt: str | None = None,
         context: Sequence[Utterance] = (),
+        known: Sequence[KnownMemory] = (),
     ) -> Extracted:
-        """Return the facts of the utterances; `prompt` tells the model what to look for."""
-        conversation = _PromptConversation(utterances, context)
-        stated = await in_process(text_length(*utterances), claimed_statements, utterances)
-        claims = list((await self._rules.facts(stated, now=now, zone=zone)).facts)
-        if not conversation.has_speech:
-            return Extracted((), "model", claims=tuple(claims))
-        facts: list[Fact] = []
-        problems: list[str] = []
-        dropped: list[str] = []
-        groups = list(conversation.groups())
-        for group in groups:
-            setting = wire.setting_line(now, zone, prompt)
-            lines = [setting, *conversation.before(group), *group.values()]
-            reply = await self._ask("extract_facts", conversation.language, lines, wire.FactsAnswer)
-            visible = conversation.utterances_of(group)
-            earlier = conversation.earlier(group)
-            if reply.value is None:
-                problems.append(reply.problem)
-                fallback = await self._rules.facts(
-                    list(visible.values()), now=now, zone=zone, context=earlier
-                )
-                facts += fallback.facts
-            else:
-                checked: list[Fact] = []
-                for item in reply.value.facts:
-                    fact = verify.check_fact(item, visible, now, zone=zone, context=earlier)
-                    if isinstance(fact, Fact):
-                        checked.append(fact)
-                        continue
-                    dropped.append(_describe_dropped(item.text, fact))
-                    claim = verify.check_claim(item, visible, now, zone=zone)
-                    claims += [claim] if claim else []
-                messages = [*earlier, *visible.values()]
-                split = await verify.split_inventions(checked, messages, self._embedder)
-                facts += split[0]
-                dropped += [_describe_dropped(fact.text, _UNRELATED) for fact in split[1]]
-        by, problem = _describe(problems, len(groups))
-        unique = dict.fromkeys
-        return Extracted(
-            tuple(unique(facts)), by, problem, tuple(unique(claims)), tuple(unique(dropped))
-        )
+        """Return the facts and relations of the utterances, by one call of the model.
 
-    async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
-        """Return what to do for each fact; the model is not asked about facts known verbatim."""
-        by_rules = await self._rules.decide(facts, known)
-        undecided = verify.undecided_facts(facts, by_rules.decisions)
-        if not undecided or not known:
-            return by_rules
-        visible = list(known[:_MAX_KNOWN])
-        lines = [wire.known_line(number, memory) for number, memory in enumerate(visible, 1)]
-        lines += [wire.fact_line(number, facts[number]) for number in undecided]
-        language = language_of(" ".join(fact.text for fact in facts))
-        reply = await self._ask("decide", language, lines, wire.DecisionsAnswer)
+        Callers pass at most `MAX_LINES` utterances of `MAX_CHARACTERS` together (`split`).
+        """
+        shown = _Shown(utterances, context[-_CONTEXT_LINES:], known[:MAX_KNOWN])
+        if not any(u.is_from_person and visible_text(u) for u in utterances):
+            return Extracted()
+        language = language_of(" ".join(utterance.text for utterance in utterances))
+        lines = [wire.setting_line(now, zone, prompt), *shown.lines()]
+        reply = await self._ask("extract", language, lines, wire.ExtractAnswer)
         if reply.value is None:
-            return Decided(by_rules.decisions, "rules", reply.problem)
-        verdicts = reply.value.decisions
-        decisions = verify.merge_verdicts(facts, visible, verdicts, by_rules.decisions)
-        return Decided(decisions, "model")
-
-    async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
-        """Return the entities that the utterances name, and their relations."""
-        conversation = _PromptConversation(utterances, ())
-        entities: dict[str, Entity] = {}
-        relations: list[Relation] = []
-        problems: list[str] = []
-        groups = list(conversation.groups()) if conversation.has_speech else []
-        for group in groups:
-            lines = [wire.setting_line(now, UTC, None), *group.values()]
-            language = conversation.language
-            reply = await self._ask("extract_relations", language, lines, wire.RelationsAnswer)
-            visible = conversation.utterances_of(group)
-            if reply.value is None:
-                problems.append(reply.problem)
-                fallback = await self._rules.relations(list(visible.values()), now=now)
-                relations += fallback.relations
-                new = {entity_key(entity.name): entity for entity in fallback.entities}
-            else:
-                valid = verify.check_relations(reply.value.relations, visible, now)
-                relations += valid
-                new = _entities(reply.value, valid)
-            entities = {**new, **entities}
-        by, problem = _describe(problems, len(groups))
-        return Related(tuple(entities.values()), tuple(dict.fromkeys(relations)), by, problem)
+            return Extracted(problem=reply.problem)
+        read = [_read_fact(item, shown, now) for item in reply.value.facts]
+        dropped = [
+            f"memories: {item.text[:_LONGEST_QUOTED]!r} is not stored: it has no text"
+            for item, fact in zip(reply.value.facts, read, strict=True)
+            if fact is None
+        ]
+        dropped += [
+            f"memories: {item.text[:_LONGEST_QUOTED]!r} replaces nothing: it names no message"
+            for item in reply.value.facts
+            if item.replaces and not shown.has_author(item.sources)
+        ]
+        facts = list(dict.fromkeys(filter(None, read)))
+        marked = await in_process(
+            text_length(*shown.messages, *facts), _mark, facts, shown.messages, now, zone
+        )
+        if self._verify == "model":
+            marked, unstated = await self._ask_about(marked, shown, language)
+            dropped += unstated
+        relations = [_read_relation(item, shown, now) for item in reply.value.relations]
+        kept = list(dict.fromkeys(filter(None, relations)))
+        entities = _read_entities(reply.value.entities, kept, shown)
+        return Extracted(tuple(marked), tuple(entities), tuple(kept), dropped=tuple(dropped))
 
     async def summarise(
         self, lines: str | Sequence[Utterance | str], limit_characters: int
@@ -167,7 +122,7 @@ class ModelExtractor:
         messages = [lines] if isinstance(lines, str) else lines
         texts = [item if isinstance(item, str) else item.text for item in messages]
         if not any(text.strip() for text in texts) or limit_characters <= 0:
-            return Summary("", by="rules")
+            return Summary("")
         prompt_lines = [wire.to_line({"limit": limit_characters})]
         prompt_lines += [
             wire.to_line({"text": item})
@@ -178,9 +133,35 @@ class ModelExtractor:
         language = language_of(" ".join(texts))
         reply = await self._ask("summarise", language, prompt_lines, wire.SummaryAnswer)
         if reply.value is None or not reply.value.summary:
-            by_rules = await self._rules.summarise(lines, limit_characters)
-            return Summary(by_rules.text, "rules", reply.problem or "the summary is empty")
+            problem = reply.problem or "the summary is empty"
+            text = await in_process(text_length(*texts), summarise, lines, limit_characters)
+            return Summary(text, "text", problem)
         return Summary(shorten(reply.value.summary, limit_characters), "model")
+
+    async def _ask_about(
+        self, facts: Sequence[Fact], shown: _Shown, language: Language
+    ) -> tuple[list[Fact], list[str]]:
+        """Return the facts after asking once about the marked ones, and what was dropped."""
+        marked = {number: fact for number, fact in enumerate(facts) if fact.doubts}
+        if not marked:
+            return list(facts), []
+        lines = shown.message_lines()
+        numbers = {message.message_id: number for number, message in shown.numbered.items()}
+        for number, fact in marked.items():
+            sources = [numbers[name] for name in fact.source_ids if name in numbers]
+            lines.append(wire.fact_line(number, fact, sources))
+        reply = await self._ask("verify", language, lines, wire.VerifyAnswer)
+        verdicts = {item.fact: item.stated for item in reply.value.verdicts} if reply.value else {}
+        kept: list[Fact] = []
+        dropped: list[str] = []
+        for number, fact in enumerate(facts):
+            is_stated = verdicts.get(number) if number in marked else None
+            if is_stated is False:
+                reason = "the model was asked again and found it in no message"
+                dropped.append(f"memories: {fact.text[:_LONGEST_QUOTED]!r} is not stored: {reason}")
+            else:
+                kept.append(replace(fact, doubts=()) if is_stated else fact)
+        return kept, dropped
 
     async def _ask(
         self, prompt: str, language: Language, lines: Sequence[str], answer: type[T]
@@ -190,73 +171,146 @@ class ModelExtractor:
         )
 
 
-class _PromptConversation:
-    """A conversation as a model sees it: numbered, with people's own words only."""
+def split(utterances: Sequence[Utterance]) -> list[list[Utterance]]:
+    """Return the utterances in parts that one call each can read, in order."""
+    parts: list[list[Utterance]] = []
+    size = 0
+    for utterance in utterances:
+        length = min(len(utterance.text), wire.MAX_TEXT)
+        if not parts or len(parts[-1]) >= MAX_LINES or size + length > MAX_CHARACTERS:
+            parts.append([])
+            size = 0
+        parts[-1].append(utterance)
+        size += length
+    return parts
 
-    def __init__(self, utterances: Sequence[Utterance], context: Sequence[Utterance]) -> None:
-        self.utterances = dict(enumerate(utterances, 1))
-        self._context = list(context)[-_CONTEXT_LINES:]
-        self._lines = {
-            number: wire.utterance_line(number, utterance, text)
-            for number, utterance in self.utterances.items()
-            if (text := visible_text(utterance))
-        }
-        self.language = language_of(" ".join(utterance.text for utterance in utterances))
 
-    @property
-    def has_speech(self) -> bool:
-        return any(is_person(self.utterances[number]) for number in self._lines)
+class _Shown:
+    """What a model is shown: numbered messages after their context, and known memories."""
 
-    def groups(self) -> Iterator[dict[int, str]]:
-        """Yield the numbered lines in groups that fit one prompt."""
-        group: dict[int, str] = {}
-        size = 0
-        for number, line in self._lines.items():
-            if group and (len(group) >= MAX_LINES or size + len(line) > MAX_CHARACTERS):
-                yield group
-                group, size = {}, 0
-            group[number] = line
-            size += len(line)
-        if group:
-            yield group
+    def __init__(
+        self,
+        utterances: Sequence[Utterance],
+        context: Sequence[Utterance],
+        known: Sequence[KnownMemory],
+    ) -> None:
+        self.messages = [*context, *utterances]
+        self.numbered = dict(enumerate(self.messages, 1))
+        self.known = dict(enumerate(known, 1))
+        self._new = utterances
+        self._first_new = len(context) + 1
 
-    def utterances_of(self, group: dict[int, str]) -> dict[int, Utterance]:
-        return {number: self.utterances[number] for number in group}
+    def lines(self) -> list[str]:
+        known = [wire.known_line(number, memory) for number, memory in self.known.items()]
+        return [*known, *self.message_lines()]
 
-    def earlier(self, group: dict[int, str]) -> list[Utterance]:
-        before = list(self.utterances.values())[: min(group) - 1]
-        return [*self._context, *before][-_CONTEXT_LINES:]
-
-    def before(self, group: dict[int, str]) -> list[str]:
-        """Return the utterances before a group as lines that give no facts."""
+    def message_lines(self) -> list[str]:
         return [
-            wire.utterance_line(0, utterance, text, context=True)
-            for utterance in self.earlier(group)
+            wire.utterance_line(number, utterance, text, context=number < self._first_new)
+            for number, utterance in self.numbered.items()
             if (text := visible_text(utterance))
         ]
 
+    def has_author(self, numbers: Sequence[int]) -> bool:
+        """Return True if these numbers tell whether a person or an assistant said something.
 
-def _describe_dropped(text: str, reason: str) -> str:
-    return f"memories: {text[:_LONGEST_QUOTED]!r} is not stored: {reason}"
+        Without valid numbers it may be the assistant, unless only people have said anything.
+        """
+        return any(number in self.numbered for number in numbers) or all(
+            message.is_from_person for message in self.messages if visible_text(message)
+        )
+
+    def sources(self, numbers: Sequence[int]) -> list[Utterance]:
+        """Return the messages with these numbers; without valid ones, all new ones of people."""
+        named = [
+            self.numbered[number] for number in dict.fromkeys(numbers) if number in self.numbered
+        ]
+        return named or [u for u in self._new if u.is_from_person]
 
 
-def _describe(problems: Sequence[str], parts: int) -> tuple[By, str]:
-    """Return who read a conversation of several parts, and what went wrong."""
-    if not problems:
-        return "model", ""
-    details = "; ".join(dict.fromkeys(problems))
-    if len(problems) == parts:
-        return "rules", details
-    return "model", f"{len(problems)} of {parts} parts were read by rules: {details}"
+def visible_text(utterance: Utterance) -> str:
+    """Return what a model sees of a message: nothing of tools, and no recalled memories."""
+    is_visible = utterance.is_from_person or utterance.role == Role.ASSISTANT
+    return _RECALLED.sub("", utterance.text).strip() if is_visible else ""
 
 
-def _entities(answer: wire.RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
-    """Return the entities that the relations connect, with the types from the model."""
-    types = {entity_key(end_name(item.name)): item.type for item in answer.entities}
-    types[USER] = "person"
-    names = [name for relation in relations for name in (relation.source, relation.destination)]
+def _mark(
+    facts: Sequence[Fact], messages: Sequence[Utterance], now: datetime, zone: tzinfo
+) -> list[Fact]:
+    return [replace(fact, doubts=find_doubts(fact, messages, now=now, zone=zone)) for fact in facts]
+
+
+def _read_fact(item: wire.FactItem, shown: _Shown, now: datetime) -> Fact | None:
+    """Return a model's fact; None if it has no text."""
+    text = re.sub(r"\s+", " ", item.text).strip()
+    text = text if len(text) <= MAX_FACT else whole_sentences(text, MAX_FACT) or text[:MAX_FACT]
+    if not text:
+        return None
+    sources = shown.sources(item.sources)
+    subject = _subject(item.about, sources, shown)
+    said_at = max((source.ts for source in sources if source.ts is not None), default=now)
+    since = wire.parse_since(item.since) or said_at
+    return Fact(
+        text,
+        subject,
+        cast(FactType, item.type) if item.type in _TYPES else "general",
+        item.field.casefold()[:LABEL_LENGTH] or None,
+        tuple(source.message_id for source in sources),
+        said_at if item.type == "plan" else min(since, now),
+        item.negated,
+        fact_keywords(text, subject),
+        tuple(
+            shown.known[number].memory_key
+            for number in dict.fromkeys(item.replaces)
+            if number in shown.known and shown.has_author(item.sources)
+        ),
+    )
+
+
+def _subject(about: str, sources: Sequence[Utterance], shown: _Shown) -> str:
+    """Return the subject as the conversation names it; without a name, the last speaker."""
+    if is_speaker_name(about):
+        return (sources[-1].speaker if sources else None) or USER
+    speakers = {message.speaker for message in shown.messages if message.speaker}
+    names = {fold_person_name(name): name for name in speakers}
+    return names.get(fold_person_name(about), about)
+
+
+def _end_name(name: str) -> str:
+    """Return the name of an end of a relation; the user has one name in every language."""
+    return USER if name and is_speaker_name(name) else name
+
+
+def _read_relation(item: wire.RelationItem, shown: _Shown, now: datetime) -> Relation | None:
+    ends = (_end_name(item.source), _end_name(item.destination))
+    verb = re.sub(r"\W+", "_", item.relationship.strip().lower()).strip("_")
+    if not all(ends) or not verb or entity_key(ends[0]) == entity_key(ends[1]):
+        return None
+    sources = shown.sources(item.sources)
+    said_at = max((source.ts for source in sources if source.ts is not None), default=now)
+    since = min(wire.parse_since(item.since) or said_at, now)
+    ids = tuple(source.message_id for source in sources)
+    return Relation(ends[0], verb, ends[1], ids, since, item.ended)
+
+
+def _read_entities(
+    items: Sequence[wire.EntityItem], relations: Sequence[Relation], shown: _Shown
+) -> list[Entity]:
+    """Return the entities that relations connect or that have other names, with their types."""
+    described: Mapping[str, wire.EntityItem] = {
+        entity_key(_end_name(item.name)): item for item in items if item.name
+    }
+    ends = [name for relation in relations for name in (relation.source, relation.destination)]
+    named = [_end_name(item.name) for item in described.values() if item.aliases]
     entities: dict[str, Entity] = {}
-    for name in names:
-        kind = types.get(entity_key(name), "")
-        entities[entity_key(name)] = Entity(name, kind if kind in verify.ENTITY_TYPES else "thing")  # type: ignore[arg-type]
-    return entities
+    for name in (*ends, *named):
+        key = entity_key(name)
+        item = described.get(key) or wire.EntityItem(name=name)
+        kind = "person" if name == USER else item.type if item.type in _ENTITY_TYPES else "thing"
+        aliases = tuple(a for a in item.aliases if entity_key(a) not in ("", key))
+        sources = shown.sources(item.sources) if aliases else []
+        entities.setdefault(
+            key,
+            Entity(name, cast(EntityType, kind), aliases, tuple(s.message_id for s in sources)),
+        )
+    return list(entities.values())

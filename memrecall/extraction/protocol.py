@@ -1,15 +1,16 @@
-"""The extractor interface; `RuleExtractor` needs no model, `ModelExtractor` uses one."""
+"""The extractor interface: conversations in, facts and relations out. `ModelExtractor` is one."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Literal, Protocol
 
+from memrecall.text.keywords import extract_keywords
+from memrecall.text.normalize import normalize, strip_accents
 from memrecall.types import USER as USER
-from memrecall.types import Role
+from memrecall.types import Doubt, Role
 
-By = Literal["model", "rules"]
-DecisionEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 FactType = Literal[
     "user_profile",
     "user_preference",
@@ -30,6 +31,10 @@ EntityType = Literal[
 RETRACTION: FactType = "retraction"
 """The type of a request to forget: it is never stored, it only ends other memories."""
 
+_MOST_KEYWORDS = 6
+_LABELS = re.compile(r"\bUser(?:'s)?\b|用户")
+_SPEAKER_NAMES = frozenset({"", "user", "theuser", "用户", "me", "i", "我", "speaker"})
+
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
@@ -41,6 +46,11 @@ class Utterance:
     text: str
     ts: datetime | None = None
 
+    @property
+    def is_from_person(self) -> bool:
+        """Whether a person said it, and no assistant, tool or application."""
+        return self.role in (Role.USER, Role.OTHER)
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -48,7 +58,8 @@ class Fact:
 
     `subject` is "user", a speaker's name, or the person or thing that it is about. `field` is the
     profile slot it fills (name, home, job, …). `negated` says that it denies or ends something.
-    `valid_from` is the time since which it holds, if known.
+    `valid_from` is the time since which it holds, if known. `replaces` are the keys of known
+    memories that no longer hold because of it. `doubts` name what its messages do not confirm.
     """
 
     text: str
@@ -59,17 +70,13 @@ class Fact:
     valid_from: datetime | None = None
     negated: bool = False
     keywords: tuple[str, ...] = ()
-
-    def as_known(self, key: str = "") -> "KnownMemory":
-        """Return the fact as an existing memory."""
-        return KnownMemory(
-            key, self.text, self.subject, self.field, self.memory_type, self.valid_from
-        )
+    replaces: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KnownMemory:
-    """An existing memory, with what a decision needs to know about it."""
+    """A stored memory, with what is needed to tell whether a fact replaces it."""
 
     memory_key: str
     text: str
@@ -85,28 +92,13 @@ def text_length(*lines: Utterance | Fact | KnownMemory | str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """The action for a fact, and its reason.
-
-    ADD stores `text`; UPDATE stores `text` and supersedes `memory_key`; DELETE ends `memory_key`;
-    NONE does nothing, and `memory_key` is the memory that makes the fact redundant, if any.
-    `field` is the slot that a fact without one inherits from the memory it supersedes.
-    """
-
-    event: DecisionEvent
-    fact: Fact
-    memory_key: str | None = None
-    text: str = ""
-    reason: str = ""
-    field: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Entity:
-    """A person or thing that relations connect."""
+    """A person or thing that relations connect, and its other names."""
 
     name: str
     type: EntityType = "thing"
+    aliases: tuple[str, ...] = ()
+    source_ids: tuple[str, ...] = ()  # the messages that give the other names
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,37 +115,13 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The facts of a conversation; `problem` says why a model's reply was not used, if so.
+    """The facts and relations of a conversation; `problem` says why it could not be read."""
 
-    `claims` are what an assistant, a tool or a quoted text says of the user: no facts, but worth
-    storing as conflicts with what the user said. `dropped` names each fact of a model that is not
-    among the facts, with the reason.
-    """
-
-    facts: tuple[Fact, ...]
-    by: By = "rules"
+    facts: tuple[Fact, ...] = ()
+    entities: tuple[Entity, ...] = ()
+    relations: tuple[Relation, ...] = ()
     problem: str = ""
-    claims: tuple[Fact, ...] = ()
-    dropped: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """The decisions on some facts, in order."""
-
-    decisions: tuple[Decision, ...]
-    by: By = "rules"
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Related:
-    """The entities and relations of a conversation."""
-
-    entities: tuple[Entity, ...]
-    relations: tuple[Relation, ...]
-    by: By = "rules"
-    problem: str = ""
+    dropped: tuple[str, ...] = ()  # what was not taken over from the model's answer, with reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +129,14 @@ class Summary:
     """A shorter text that keeps who said what and when."""
 
     text: str
-    by: By = "rules"
+    by: Literal["model", "text"] = "text"
     problem: str = ""
 
 
 class Extractor(Protocol):
     """Reads conversations; stores nothing, and raises for no content of a conversation."""
 
-    async def facts(
+    async def extract(
         self,
         utterances: Sequence[Utterance],
         *,
@@ -176,21 +144,14 @@ class Extractor(Protocol):
         zone: tzinfo,
         prompt: str | None = None,
         context: Sequence[Utterance] = (),
+        known: Sequence[KnownMemory] = (),
     ) -> Extracted:
-        """Return the facts of the utterances, in order.
+        """Return the facts and relations of the utterances, in order.
 
         `now` and `zone` resolve relative dates of utterances without a time. `context` are earlier
-        utterances: they resolve "it" and short answers, and give no facts. `prompt` tells a model
-        what the application is looking for; rules ignore it.
+        utterances: they resolve "it" and short answers, and give no facts. `known` are memories
+        that the facts may repeat or replace. `prompt` says what the application is looking for.
         """
-        ...
-
-    async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
-        """Return what to do for each fact, given the known memories."""
-        ...
-
-    async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
-        """Return the entities that the utterances name, and their relations."""
         ...
 
     async def summarise(
@@ -198,3 +159,22 @@ class Extractor(Protocol):
     ) -> Summary:
         """Return a summary within the limit, in the language of the text."""
         ...
+
+
+def fact_keywords(text: str, subject: str = USER) -> tuple[str, ...]:
+    """Return the most important words of a fact, without its subject."""
+    words = extract_keywords(_LABELS.sub(" ", text.replace(subject, " ")), _MOST_KEYWORDS)
+    return tuple(word.word for word in words)
+
+
+def fold_person_name(name: str) -> str:
+    """Return a person's name without case, width, script, accents and punctuation.
+
+    It compares speakers and subjects. Entities are compared by their `entity_key`, as in a graph.
+    """
+    return re.sub(r"[\W_]+", "", strip_accents(normalize(name).strip().casefold()))
+
+
+def is_speaker_name(name: str) -> bool:
+    """Return True if a name stands for whoever speaks: "user", "I", 用户."""
+    return fold_person_name(name) in _SPEAKER_NAMES

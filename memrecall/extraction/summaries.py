@@ -5,30 +5,29 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
-from memrecall.extraction.conflicts import replaces
-from memrecall.extraction.protocol import Fact, Utterance
-from memrecall.extraction.rules.conversation import read_sentence
-from memrecall.extraction.rules.statements import ReferenceTime, Statement
-from memrecall.extraction.sentences import Sentence, split_sentences
+from memrecall.extraction.protocol import Extractor, Summary, Utterance, text_length
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, language_of
 from memrecall.text.snippets import truncate_at_word
 from memrecall.text.tokens import BREAK, analyze
 from memrecall.text_length import ELLIPSIS
 from memrecall.types import Language, Role
+from memrecall.workers import in_process
 
-_STATEMENT_WEIGHT, _NUMBER_WEIGHT, _QUESTION_WEIGHT, _ASSISTANT_WEIGHT = 1.6, 1.5, 0.3, 0.7
-_OUTDATED_WEIGHT = 0.1
+_NUMBER_WEIGHT, _QUESTION_WEIGHT, _ASSISTANT_WEIGHT = 1.5, 0.3, 0.7
 _MIN_SCORE = 0.2
 _LAYER_SHARE = 0.7  # of the length of the summaries below
 _REPEATED_WEIGHT = 0.35  # Of a term that an earlier sentence of the summary has already.
 _MAX_SENTENCES = 2_000  # Of longer texts only the longest sentences are scored.
 _CANDIDATES = 12  # Sentences beyond cannot win, even after the discount for repeated terms.
-_ANY_TIME = ReferenceTime(datetime(2026, 1, 1, tzinfo=UTC), UTC)
+_LONGEST_SENTENCE = 400
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[。！？]|\n")
+_END = re.compile(r"(?:[.!?]+[\"')\]]*(?=\s|$)|(?:[。！？；]+|…+|[!?]+)[”」』）)]*|\n+|;\s)")
+_BULLET = re.compile(r"^\s*(?:[-*•·–]|\d{1,2}[.)、])\s+")
+_CUT = re.compile(r"[，,；;、 ](?=[^，,；;、 ]*$)")
 _NO_TERMS = STOP_TERMS | STOP_CHARS | {BREAK}
 _DIGITS = re.compile(r"\d")
+_WORD = re.compile(r"\w")
 _END_MARKS = (".", "。", "!", "?", "！", "？", "…")
 _ROLE_NAMES: dict[Language, dict[Role, str]] = {
     "en": {
@@ -46,15 +45,33 @@ _TURN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class _Sentence:
+    """A sentence without its end mark."""
+
+    text: str
+    is_question: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Line:
     """A sentence with its speaker, day, terms and score."""
 
-    sentence: Sentence
+    sentence: _Sentence
     speaker: str
     day: str
     role: Role
     terms: frozenset[str]
     score: float = 0.0
+
+
+async def summarise_with(
+    extractor: Extractor | None, lines: str | Sequence[Utterance | str], limit_characters: int
+) -> Summary:
+    """Return a summary by a model's extractor, or without one the most informative sentences."""
+    if extractor is not None:
+        return await extractor.summarise(lines, limit_characters)
+    length = text_length(*([lines] if isinstance(lines, str) else lines))
+    return Summary(await in_process(length, summarise, lines, limit_characters))
 
 
 def summarise(lines: str | Sequence[Utterance | str], limit_characters: int) -> str:
@@ -66,9 +83,7 @@ def summarise(lines: str | Sequence[Utterance | str], limit_characters: int) -> 
     texts = [message for message in messages if isinstance(message, str)]
     if len(texts) > 1 and len(texts) == len(messages):
         limit_characters = min(limit_characters, int(_LAYER_SHARE * sum(map(len, texts))))
-    # An earlier summary looks like a pasted transcript, but all of it is ours.
-    are_summaries = not isinstance(lines, str)
-    scored = _score_lines(messages, whole=are_summaries)
+    scored = _score_lines(messages, are_summaries=not isinstance(lines, str))
     whole = _write(scored)
     if len(whole) <= limit_characters:
         return whole
@@ -84,55 +99,27 @@ def summarise(lines: str | Sequence[Utterance | str], limit_characters: int) -> 
     return _truncate(_write([best]), limit_characters) if best else ""
 
 
-def _score_lines(messages: Sequence[Utterance | str], *, whole: bool) -> list[_Line]:
-    lines = [line for message in messages for line in _split_message(message, whole)]
+def _score_lines(messages: Sequence[Utterance | str], *, are_summaries: bool) -> list[_Line]:
+    lines = [line for message in messages for line in _split_message(message, are_summaries)]
     if len(lines) > _MAX_SENTENCES:
         places = sorted(range(len(lines)), key=lambda place: -len(lines[place].sentence.text))
         lines = [lines[place] for place in sorted(places[:_MAX_SENTENCES])]
-    counts = Counter(term for line in lines for term in line.terms)
-    statements = [_read(line) for line in lines]
-    outdated = _outdated(statements)
-    return [
-        replace(
-            line,
-            score=_score(line, counts, stated) * (_OUTDATED_WEIGHT if place in outdated else 1),
-        )
-        for place, (line, stated) in enumerate(zip(lines, statements, strict=True))
-    ]
+    # A sentence that is repeated, such as "Noted.", does not make its words more important.
+    distinct = {line.sentence.text: line.terms for line in lines}
+    counts = Counter(term for terms in distinct.values() for term in terms)
+    return [replace(line, score=_score(line, counts)) for line in lines]
 
 
-def _read(line: _Line) -> list[Statement]:
-    """Return what a line of a person states."""
-    if line.role not in (Role.USER, Role.OTHER):
-        return []
-    return read_sentence(line.sentence, line.speaker or None, _ANY_TIME)
-
-
-def _outdated(statements: Sequence[Sequence[Statement]]) -> set[int]:
-    """Return the places of lines that a later one contradicts: "my budget is 5000 now"."""
-    latest: dict[tuple[str, str], Fact] = {}
-    outdated: set[int] = set()
-    for place in range(len(statements) - 1, -1, -1):
-        for item in statements[place]:
-            if not item.field:
-                continue
-            fact = Fact(item.text, item.subject, item.memory_type, item.field)
-            later = latest.setdefault((item.subject, item.field), fact)
-            if later is not fact and replaces(later, fact.as_known()):
-                outdated.add(place)
-    return outdated
-
-
-def _split_message(message: Utterance | str, whole: bool) -> Iterator[_Line]:
+def _split_message(message: Utterance | str, is_summary: bool) -> Iterator[_Line]:
     if isinstance(message, str):
-        turns = _read_summary(message) if whole else [("", "", Role.USER, message)]
+        turns = _read_summary(message) if is_summary else [("", "", Role.USER, message)]
     else:
         names = _ROLE_NAMES[language_of(message.text)]
         speaker = message.speaker or names.get(message.role, str(message.role))
         day = f"{message.ts:%Y-%m-%d}" if message.ts else ""
         turns = [(day, speaker, message.role, message.text)]
     for day, speaker, role, text in turns:
-        for sentence in split_sentences(text, whole=whole and isinstance(message, str)):
+        for sentence in _split_sentences(text):
             terms = frozenset(analyze(sentence.text).atoms) - _NO_TERMS
             yield _Line(sentence, speaker, day, role, terms)
 
@@ -152,13 +139,33 @@ def _read_summary(text: str) -> Iterator[tuple[str, str, Role, str]]:
         yield day, match["speaker"], _ROLES.get(match["speaker"], Role.USER), match["text"]
 
 
-def _score(line: _Line, counts: Counter[str], statements: Sequence[Statement]) -> float:
-    """Score a sentence by its frequent terms, and by whether it states a fact."""
+def _split_sentences(text: str) -> Iterator[_Sentence]:
+    start = 0
+    for match in [*_END.finditer(text), None]:
+        piece = text[start : match.start() if match else len(text)]
+        end = match.group() if match else ""
+        for part in _cut_long(_BULLET.sub("", piece).strip()):
+            if _WORD.search(part):  # no fences of code, rules and smileys
+                yield _Sentence(part, "?" in end or "？" in end)
+        start = match.end() if match else start
+
+
+def _cut_long(text: str) -> Iterator[str]:
+    while len(text) > _LONGEST_SENTENCE:
+        comma = _CUT.search(text[:_LONGEST_SENTENCE])
+        end = comma.end() if comma else _LONGEST_SENTENCE
+        yield text[:end].strip(" ，,；;、")
+        text = text[end:]
+    if text:
+        yield text
+
+
+def _score(line: _Line, counts: Counter[str]) -> float:
+    """Score a sentence by its frequent terms."""
     sentence, terms = line.sentence, line.terms
     if len(terms) < 2:
         return _MIN_SCORE * len(terms)
     score = sum(1 + math.log(counts[term]) for term in terms) / math.sqrt(len(terms) + 3)
-    score *= _STATEMENT_WEIGHT if statements else 1
     score *= _NUMBER_WEIGHT if _DIGITS.search(sentence.text) else 1
     score *= _QUESTION_WEIGHT if sentence.is_question else 1
     is_person = line.role not in (Role.ASSISTANT, Role.TOOL, Role.SYSTEM)
@@ -199,10 +206,10 @@ def _write(lines: Sequence[_Line]) -> str:
     return "\n".join(turns)
 
 
-def _end_mark(sentence: Sentence) -> str:
+def _end_mark(sentence: _Sentence) -> str:
     if sentence.text.endswith(_END_MARKS):
         return ""
-    statement, question = ("。", "？") if sentence.language == "zh" else (".", "?")
+    statement, question = ("。", "？") if language_of(sentence.text) == "zh" else (".", "?")
     return question if sentence.is_question else statement
 
 

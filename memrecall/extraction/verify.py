@@ -1,301 +1,403 @@
-"""Checks of a model's replies: facts and relations need evidence, decisions must be safe."""
+"""Marks on a model's facts: what their messages do not confirm, as far as code can be certain.
+
+A mark drops nothing. A number or date that no source has, a source that is nobody's message, and a
+negation that only one side has are certain. Names are not: people abbreviate them, and say them in
+other sessions.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, tzinfo
-from typing import cast, get_args
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import combinations, pairwise
 
-from memrecall.embedding.base import TextEmbedder
-from memrecall.errors import EmbedderFailed
-from memrecall.extraction.conflicts import has_one_value, is_known
-from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
-from memrecall.extraction.evidence import Evidence, cited
-from memrecall.extraction.protocol import (
-    RETRACTION,
-    USER,
-    Decision,
-    EntityType,
-    Fact,
-    FactType,
-    KnownMemory,
-    Relation,
-    Utterance,
+from memrecall.extraction.protocol import Fact, Utterance
+from memrecall.text.normalize import normalize
+from memrecall.text.times import TimeSpan, find_times
+from memrecall.text.times.chinese import NUMERALS, read_number
+from memrecall.text.tokens import analyze
+from memrecall.types import Doubt
+
+_LONGEST = 4_000  # characters of a message that are read
+_BEFORE = 2  # messages before a source: a question gives the number that "yes" confirms
+# Of times before and after, a calendar may lack the days around them.
+_FIRST, _LAST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+_DAY, _WEEK = timedelta(days=1), timedelta(days=7)
+
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+_SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+_TEENS = "fifteen sixteen seventeen eighteen nineteen twenty"
+_WORDS: dict[str, float] = {
+    word: number for number, word in enumerate(f"{_SMALL} {_TEENS}".split())
+}
+_WORDS |= {"thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80}
+_WORDS |= {"ninety": 90, "hundred": 100, "thousand": 1_000, "dozen": 12, "couple": 2, "twice": 2}
+_WORDS |= {"a": 1, "an": 1, "once": 1, "thrice": 3, "half": 0.5, "半": 0.5, "俩": 2, "仨": 3}
+_WORD = re.compile(r"[a-z]+|[半俩仨]")
+# A run that no unit follows is read once: lookbehinds keep its inner characters from being tried.
+_TENS = re.compile(r"(twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)[ -](\w+)")
+_HUNDREDS = re.compile(r"(?<!\w)(\w+) (hundred|thousand)(?: and)?(?: (\w+))?")
+_UNITS = {"k": 1_000, "百": 100, "千": 1_000, "万": 10_000, "亿": 100_000_000}
+_LARGE = re.compile(
+    r"(?<!\d)(\d+(?:\.\d+)?)\s?(k\b|[百千万亿])(\d|[一二三四五六七八九])?", re.IGNORECASE
 )
-from memrecall.extraction.quotations import is_person, own_words
-from memrecall.extraction.rules.conversation import build_facts, read_statements, slot_name
-from memrecall.extraction.rules.tables import load_table
-from memrecall.extraction.signature import (
-    SPEAKER_NAMES,
-    end_name,
-    fact_keywords,
-    fact_signature,
-    fold_person_name,
+_NUMERALS = re.compile(f"[{NUMERALS}万亿]+")
+_LONGEST_RUN = 24  # numerals; a longer run is no number
+# 两万三 is 23,000 and 三块二 is 3.2.
+_SHORT = re.compile(r"(.*[万千百])([一二三四五六七八九])")
+_MONEY = re.compile(
+    rf"((?<!\d)\d+|(?<![{NUMERALS}])[{NUMERALS}]+)[块元]([一二三四五六七八九])(?![{NUMERALS}])"
 )
-from memrecall.extraction.summaries import whole_sentences
-from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, parse_since
-from memrecall.text.language import language_of
-from memrecall.text.normalize import normalize_caseless
-from memrecall.types import Language, Role
+_MOST_COMBINED = 10  # numbers; of more, any number is the sum of two by chance
+_LARGEST_FACTOR, _FEW = 12, 5  # people, months, nights; numbers of which any two may multiply
 
-TYPES = frozenset(get_args(FactType))
-ENTITY_TYPES = frozenset(get_args(EntityType))
-MAX_FACT = 500
-_MAX_FIELD = 40
-_SHARED = load_table("shared")
+_HOUR = r"(\d{1,2}|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+_CLOCK = re.compile(r"(?<![\d:.])([01]?\d|2[0-4])[:：]([0-5]\d)(?::[0-5]\d)?(?![\d:])")
+_DOTTED_CLOCK = re.compile(r"(?<![\d.])([01]?\d|2[0-4])[.h]([0-5]\d)(?![\d.])")
+_PAST = re.compile(
+    r"(?<![\d:.])(quarter|half|twenty|ten|five|[12]?[05]) (past|to|after|till?) "
+    rf"{_HOUR}\b(?![:,.]\d)"
+)
+_HALF_HOUR = re.compile(rf"\bhalf {_HOUR}\b")
+_CHINESE_CLOCK = re.compile(
+    rf"(\d{{1,2}}|[{NUMERALS}]{{1,3}})[点點时時](半|[一三]刻|\d{{1,2}}|[{NUMERALS}]{{1,3}})?"
+)
+_MINUTES = {"quarter": 15, "half": 30, "半": 30, "一刻": 15, "三刻": 45}
+
+_DURATION = re.compile(
+    rf"(?P<half>half an hour|半个?(?:小时|钟头))|(?P<quarter>quarter of an hour|[一三]刻钟)"
+    rf"|(?P<count>(?<!\d)\d+(?:\.\d+)?|(?<![a-z])[a-z]+|(?<![{NUMERALS}])[{NUMERALS}]+)"
+    r"[ -]?个?(?P<unit>hours?|hrs?|小时|钟头|min\w*|分钟)"
+)
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WEEKDAY = re.compile(
+    r"\b(?:(?P<weeks>a|one|two) weeks? (?:on|from|after|this|next|coming) )?(?:the )?"
+    rf"(?P<en>{'|'.join(_DAYS)})(?:s|nes|rs|ur)?(?:day)?s?\b(?P<week> week\b)?"
+    r"|(?:周|星期|礼拜|禮拜|週)(?P<zh>[一二三四五六日天])"
+)
+_COUNTED = re.compile(
+    rf"(?P<count>\d{{1,3}}|(?<![a-z])[a-z]+) (?P<unit>day|week|fortnight|month|year|decade)s?\b"
+    rf"|(?P<digits>\d{{1,3}}|[{NUMERALS}半]{{1,3}})个?(?P<zh>天|周|星期|礼拜|月|年|岁)(?!底|初)"
+)
+_OPEN = re.compile(r"^(?:since|from|until|by|before|after) |(?:起|以来|开始|以后|之后|之前|以前)$")
+_UNIT_DAYS = {"day": 1, "week": 7, "fortnight": 14, "month": 30.44, "year": 365.25}
+_UNIT_DAYS |= {"decade": 3652.5, "天": 1, "周": 7, "星期": 7, "礼拜": 7, "月": 30.44}
+_UNIT_DAYS |= {"年": 365.25, "岁": 365.25}
+_MOST_DAYS = 200 * 365.25
+
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|none|nobody|nothing|nope|nah|cannot|without|neither|nor|\w+n['’]t"
+    r"|dont|doesnt|didnt|cant|wont|isnt|arent|wasnt|werent|havent|hasnt|aint|wouldnt|shouldnt)\b"
+    r"|[不没沒無无别別莫未甭]",
+    re.IGNORECASE,
+)
+_NO_NEGATION = re.compile(
+    r"不耐|不错|不錯|不过|不過|不久|不同|不仅|不僅|不但|不少|不断|没准|特别|特別|分别|区别|级别|性别|个别|无线|无论"
+    r"|差不多|\b(?:no (?:problem|worries|idea|doubt|way)|not only|why not|isn't it|don't you)\b",
+    re.IGNORECASE,
+)
+# Words with which a sentence ends or denies something without a negation.
+_ENDING = re.compile(
+    r"\b(?:quit|stop\w*|gave up|give up|ended|over|cancel\w*|former\w*|used to|ex|left|lost|sold"
+    r"|fired|hates?|dislikes?|avoids?|refus\w+|allergic|intoleran\w+|free|fail\w*|drop\w*|un\w+"
+    r"|off|instead|any ?more|broke up|divorced?|switch\w*|changed?|only|just|vegan|vegetarian"
+    r"|teetotal|sober|packed in|skip\w*|miss\w*|late|cold|turned|ditch\w*|dump\w*|done with)\b"
+    r"|戒|停|取消|辞|离|分手|卖|丢|忌|讨厌|过敏|拒|禁|改|换|曾|以前|只|免|失|结束|算了|黄了|吹了|断|素|推|退|拉倒|掉",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"[.!?;。！？；，,\n]+")
+_SAME_CLAUSE = 0.6  # of a clause's words, from which on a fact repeats it
+
+Clock = tuple[int, int]  # on a dial of twelve hours
 
 
-def check_fact(
-    item: FactItem,
-    utterances: Mapping[int, Utterance],
-    now: datetime,
-    *,
-    zone: tzinfo = UTC,
-    context: Sequence[Utterance] = (),
-) -> Fact | str:
-    """Return the fact, or the reason why it is dropped: no person stated it in their own words."""
-    text = _read_text(item)
-    sources = _sources(text, item.sources, utterances)
-    if not text:
-        return "it has no text, or no sentence of it is short enough"
-    if not sources:
-        return "no person's message is its source"
-    speaker = sources[-1].speaker
-    subject = _subject(item.about, speaker, utterances)
-    speakers = {message.speaker for message in utterances.values()}
-    is_other = subject != (speaker or USER) and subject in speakers
-    # One participant's words are evidence about another only if they name them.
-    if is_other and not any(
-        normalize_caseless(subject) in normalize_caseless(source.text) for source in sources
-    ):
-        return f"its source does not name {subject!r}"
-    evidence = Evidence(sources, [*context, *utterances.values()], zone, now=now)
-    if item.type == RETRACTION:
-        if not asks_to_forget(sources):
-            return "nobody asks to forget it"
-    elif not _is_well_formed(text, language_of(text)):
-        return "it is no whole sentence"
-    elif objection := evidence.find_objection(text, subject):
-        return objection
-    since = parse_since(item.since) or sources[-1].ts or now
-    return Fact(
-        text,
-        subject,
-        cast(FactType, item.type) if item.type in TYPES else "general",
-        slot_name(item.field[:_MAX_FIELD]) or _read_slot(item, text, subject),
-        tuple(source.message_id for source in sources),
-        min(since, now) if item.type != "plan" else sources[-1].ts or now,
-        item.negated,
-        fact_keywords(text, subject),
+def find_doubts(
+    fact: Fact, messages: Sequence[Utterance], *, now: datetime, zone: tzinfo = UTC
+) -> tuple[Doubt, ...]:
+    """Return what the messages that a fact names do not confirm, if anything.
+
+    `messages` are all that the model was shown, in order; `now` is the time of those without one.
+    """
+    places = [i for i, message in enumerate(messages) if message.message_id in fact.source_ids]
+    sources = [messages[place] for place in places]
+    if not any(source.is_from_person for source in sources):
+        return ("source",)
+    shown = {n for place in places for n in range(max(place - _BEFORE, 0), place + 1)}
+    said = _Reading(sources, now, zone)
+    around = _Reading([messages[n] for n in sorted(shown)], said.now, zone)
+    doubts: list[Doubt] = []
+    wrong_dates, rest = _read_dates(_fold(fact.text), said, around)
+    if wrong_dates:
+        doubts.append("date")
+    if _has_unknown_numbers(rest, said, around):
+        doubts.append("number")
+    if _differs_in_negation(fact, sources):
+        doubts.append("negation")
+    return tuple(doubts)
+
+
+class _Reading:
+    """The numbers, clocks and times that some messages say."""
+
+    def __init__(self, messages: Sequence[Utterance], now: datetime, zone: tzinfo) -> None:
+        times = [message.ts for message in messages if message.ts is not None]
+        self.now = min(max(max(times, default=now), _FIRST), _LAST)
+        self.zone = zone
+        self.text = "\n".join(_fold(message.text[:_LONGEST]) for message in messages)
+        self.clocks = frozenset(_clocks(self.text))
+        self.values = frozenset(_values(self.text))
+        self.durations = frozenset(_durations(self.text))
+        self.spans = list(_spans(self.text, self.now, zone))
+
+    @property
+    def numbers(self) -> frozenset[float]:
+        """All numbers that the messages say or that follow from what they say."""
+        parts = {float(part) for clock in self.clocks for part in clock}
+        years = {self.now.year + sign * v for v in self.values if v < 130 for sign in (1, -1)}
+        years |= {self.now.year - v for v in self.values if 1900 <= v <= self.now.year}
+        derived: set[float] = set()
+        if len(self.values) <= _MOST_COMBINED:
+            for first, second in combinations(sorted(self.values), 2):
+                derived |= {first + second, second - first}
+                if first <= _LARGEST_FACTOR or len(self.values) <= _FEW:
+                    derived.add(first * second)
+        return frozenset(round(n, 6) for n in (*self.values, *parts, *years, *derived))
+
+
+def _fold(text: str) -> str:
+    return normalize(text).casefold()
+
+
+def _read_dates(text: str, said: _Reading, around: _Reading) -> tuple[bool, str]:
+    """Return whether no message names a date of a text, and the text without its dates."""
+    evidence = said if said.spans else around
+    is_wrong = False
+    for span in reversed(find_times(text, said.now, said.zone, past=False)):
+        if _CLOCK.fullmatch(span.text) or span.grain in ("minute", "hour"):
+            is_clock_only = not re.search(r"\d{4}|[月日]", span.text)
+            if is_clock_only:
+                continue  # a clock is compared as one
+        is_wrong |= not (_is_named(span, evidence) or _is_derived(span, evidence))
+        text = text[: span.position] + " " + _clock_part(span.text) + text[_end(span) :]
+    return is_wrong, text
+
+
+def _end(span: TimeSpan) -> int:
+    return span.position + len(span.text)
+
+
+def _clock_part(text: str) -> str:
+    """Return the clock in a date, which is compared with the clocks of messages."""
+    match = _CLOCK.search(text) or _CHINESE_CLOCK.search(text)
+    return match.group() if match else ""
+
+
+def _is_named(span: TimeSpan, evidence: _Reading) -> bool:
+    if span.text in evidence.text or (span.start is None and span.end is None):
+        return True
+    start, end = _closed(span, evidence)
+    if start - _DAY <= evidence.now <= end + _DAY:
+        return True  # said on that day
+    return any(start < until and since < end for since, until in evidence.spans)
+
+
+def _closed(span: TimeSpan, evidence: _Reading) -> tuple[datetime, datetime]:
+    """Return the time that a span names: "since 2020" is about all of 2020."""
+    if span.start is None or span.end is None:
+        named = _OPEN.sub("", span.text)
+        for inner in find_times(named, evidence.now, evidence.zone, past=False):
+            if inner.start is not None and inner.end is not None:
+                span = inner
+    start = span.start or span.end or evidence.now
+    return start, span.end or start
+
+
+def _is_derived(span: TimeSpan, evidence: _Reading) -> bool:
+    """Return True for the day of a birthday in the year that follows from an age."""
+    if span.start is None:
+        return False
+    day = span.start.astimezone(evidence.zone)
+    same_day = any(
+        (since.astimezone(evidence.zone).month, since.astimezone(evidence.zone).day)
+        == (day.month, day.day)
+        for since, _ in evidence.spans
     )
+    is_year = span.grain == "year" or same_day
+    return is_year and day.year in evidence.numbers
 
 
-def _read_text(item: FactItem) -> str:
-    """Return the text of a fact: of a long one the first sentences, "" if none fits."""
-    text = re.sub(r"\s+", " ", item.text).strip()
-    return text if len(text) <= MAX_FACT else whole_sentences(text, MAX_FACT)
+def _spans(text: str, now: datetime, zone: tzinfo) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the times that a text names, and those that it counts from when it was said.
 
-
-def _read_slot(item: FactItem, text: str, subject: str) -> str | None:
-    """Return the slot that the rules read in a fact, because models often name none.
-
-    A text that says more must not go when its slot gets another value. Plans fill none yet.
+    "Next Friday" is read as the coming one and as the one after it.
     """
-    if item.type == "plan":
-        return None
-    message = Utterance("", None, Role.USER, text)
-    for fact in build_facts(read_statements([message], now=datetime.now(UTC), zone=UTC)):
-        whole = Fact(text, subject)
-        if is_known(whole, KnownMemory("", fact.text, fact.subject)):
-            return fact.field
-    return None
+    weekdays = list(_weekdays(text, now, zone))
+    counted_from = [match for match, _ in weekdays if match["weeks"] or match["week"]]
+    for past in (True, False):
+        for span in find_times(text, now, zone, past=past):
+            start, end = span.start or span.end, span.end or span.start
+            is_part = any(m.start() <= span.position < m.end() for m in counted_from)
+            if start is not None and end is not None and not is_part:
+                yield start, max(end, start + _DAY)
+    for _, day in weekdays:
+        yield day, day + _DAY
+    plain = text
+    for match in counted_from:
+        plain = plain.replace(match.group(), " ")
+    for days, precision in _counted_days(plain):
+        for sign in (1, -1):
+            moment = now + sign * timedelta(days=days)
+            yield moment - timedelta(days=precision), moment + timedelta(days=precision)
 
 
-async def split_inventions(
-    facts: Sequence[Fact], messages: Sequence[Utterance], embedder: TextEmbedder | None
-) -> tuple[list[Fact], list[Fact]]:
-    """Return the facts that mean something like the messages they name, and the others."""
-    if embedder is None:
-        return list(facts), []
-    related: list[Fact] = []
-    unrelated: list[Fact] = []
-    for fact in facts:
-        sources = [message for message in messages if message.message_id in fact.source_ids]
-        try:
-            is_related = await Evidence(sources, messages).resembles(fact.text, embedder)
-        except EmbedderFailed:
-            is_related = True  # The other checks have passed; a message must not lose its facts.
-        is_kept = is_related or fact.memory_type == RETRACTION
-        (related if is_kept else unrelated).append(fact)
-    return related, unrelated
+def _weekdays(text: str, now: datetime, zone: tzinfo) -> Iterator[tuple[re.Match[str], datetime]]:
+    """Yield the days that names of weekdays may mean: this week's, the next and the one before."""
+    today = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    for match in _WEEKDAY.finditer(text):
+        number = _DAYS.index(match["en"]) if match["en"] else "一二三四五六日天".index(match["zh"])
+        coming = today + timedelta(days=(min(number, 6) - today.weekday()) % 7 or 7)
+        weeks = {"a": 1, "one": 1, "two": 2}.get(match["weeks"] or "", 1 if match["week"] else 0)
+        if weeks:
+            yield match, coming + weeks * _WEEK
+            continue
+        before = text[max(0, match.start() - 6) : match.start()]
+        yield match, coming - _WEEK
+        yield match, coming
+        if "next" in before or "下" in before:
+            yield match, coming + _WEEK
+            if "下下" in before:
+                yield match, coming + 2 * _WEEK
 
 
-def check_claim(
-    item: FactItem, utterances: Mapping[int, Utterance], now: datetime, *, zone: tzinfo = UTC
-) -> Fact | None:
-    """Return what an assistant, a tool or a quoted text claims about the user; None otherwise."""
-    text = _read_text(item)
-    sources = cited(item.sources, utterances)
-    if not text or not sources or item.type == RETRACTION:
-        return None
-    subject = _subject(item.about, None, utterances)
-    if Evidence(sources, sources, zone, now=now, claims=True).find_objection(text, subject):
-        return None
-    memory_type = cast(FactType, item.type) if item.type in TYPES else "general"
-    ids = tuple(source.message_id for source in sources)
-    return Fact(text, subject, memory_type, slot_name(item.field[:_MAX_FIELD]), ids, None)
+def _counted_days(text: str) -> Iterator[tuple[float, float]]:
+    """Yield lengths of time that a text counts, with their precision: "for six years", 三个月."""
+    lengths: list[tuple[int, float, float]] = []
+    for match in _COUNTED.finditer(text):
+        count, unit = match["count"] or match["digits"] or "", match["unit"] or match["zh"]
+        if count.isdigit():
+            number: float = int(count)
+        elif count in _WORDS:
+            number = _WORDS[count]
+        else:
+            number = read_number(count.replace("半", "")) if match["zh"] else 1
+        days = _UNIT_DAYS[unit]
+        lengths.append((match.start(), min(number * days, _MOST_DAYS), max(days / 2, 1)))
+    for _, days, precision in lengths:
+        yield days, precision
+    for (start, days, _), (end, more, precision) in pairwise(lengths):
+        if end - start <= len("twenty years and "):  # two years and four months
+            yield days + more, precision
 
 
-def asks_to_forget(sources: Sequence[Utterance]) -> bool:
-    """Return True if a sender asks in their own words that something be forgotten."""
-    return any(_SHARED.search("forget_request", own_words(source.text)) for source in sources)
+def _has_unknown_numbers(text: str, said: _Reading, around: _Reading) -> bool:
+    """Return True if the messages neither say a number of a text nor give it together."""
+    durations = set(_durations(text))
+    if durations and said.durations and not durations & said.durations:
+        return True
+    clocks = set(_clocks(text))
+    wanted = {float(n.replace(",", "")) for n in _NUMBER.findall(_CLOCK.sub(" ", text))}
+    # "Yes, that one" says no number; the question before it does.
+    evidence = said if said.values - {1} or said.clocks else around
+    bare_hours = {(hour, 0) for hour in range(12) if {hour, hour + 12} & evidence.values}
+    unknown_clocks = clocks - evidence.clocks - bare_hours
+    unknown = wanted - evidence.numbers - {hour + 12 for hour, _ in evidence.clocks}
+    return bool(unknown_clocks) or bool(unknown - around.numbers if evidence is around else unknown)
 
 
-def _sources(
-    text: str, numbers: Sequence[int], utterances: Mapping[int, Utterance]
-) -> list[Utterance]:
-    """Return the utterances that a fact comes from; without numbers, the most similar one."""
-    by_people = {number: item for number, item in utterances.items() if is_person(item)}
-    if numbers:
-        return cited(numbers, by_people)
-    terms = fact_signature(text).terms
-    shared = {
-        number: len(terms & fact_signature(item.text).terms) for number, item in by_people.items()
-    }
-    best = max(shared, key=lambda number: (shared[number], -number), default=None)
-    return [by_people[best]] if best is not None and (shared[best] or len(shared) == 1) else []
+def _durations(text: str) -> Iterator[float]:
+    """Yield the minutes of lengths of time that a text says, up to some hours."""
+    for match in _DURATION.finditer(text):
+        count = match["count"]
+        if match["half"]:
+            yield 30
+        elif match["quarter"]:
+            yield 45 if "三" in match["quarter"] else 15
+        elif count[0].isdigit() or count in _WORDS or not count.isascii():
+            known = _WORDS.get(count)
+            number = float(count) if count[0].isdigit() else known or read_number(count)
+            yield number * (1 if match["unit"].startswith(("min", "分")) else 60)
 
 
-def _subject(about: str, speaker: str | None, utterances: Mapping[int, Utterance]) -> str:
-    if fold_person_name(about) in SPEAKER_NAMES:
-        return speaker or USER
-    speakers = {item.speaker for item in utterances.values() if item.speaker}
-    names = {fold_person_name(name): name for name in speakers}
-    return names.get(fold_person_name(about), about)
-
-
-def check_relations(
-    items: Sequence[RelationItem], utterances: Mapping[int, Utterance], now: datetime
-) -> list[Relation]:
-    """Return the relations whose ends somebody names in their own words.
-
-    A relation that ended needs only its successor to be named: "I moved to Faro" ends the one to
-    Porto.
-    """
-    read = [relation for item in items if (relation := _read_relation(item, utterances, now))]
-    messages = list(utterances.values())
-    named = [relation for relation in read if _names_ends(relation, messages)]
-    current = {
-        (item.source, item.relationship, item.source_ids) for item in named if not item.ended
-    }
-    return [
-        relation
-        for relation in read
-        if relation in named
-        or (
-            relation.ended
-            and (relation.source, relation.relationship, relation.source_ids) in current
+def _clocks(text: str) -> Iterator[Clock]:
+    """Yield the clocks that a text says: 15:30, half past three, quarter to four, 两点半."""
+    for hour, minute in (*_CLOCK.findall(text), *_DOTTED_CLOCK.findall(text)):
+        yield int(hour) % 12, int(minute)
+    for count, side, hour in _PAST.findall(text):
+        minutes = _MINUTES.get(count) or int(count if count.isdigit() else _WORDS.get(count, 0))
+        number = int(hour if hour.isdigit() else _WORDS[hour])
+        yield (
+            (number % 12, minutes)
+            if side in ("past", "after")
+            else (
+                (number - 1) % 12,
+                60 - minutes,
+            )
         )
+    for hour in _HALF_HOUR.findall(text):
+        yield int(hour if hour.isdigit() else _WORDS[hour]) % 12, 30
+    for hour, part in _CHINESE_CLOCK.findall(text):
+        number = int(hour) if hour.isdigit() else int(read_number(hour))
+        minutes = _MINUTES.get(part) or int(
+            part if part.isdigit() else read_number(part) if part else 0
+        )
+        yield number % 12, minutes
+
+
+def _values(text: str) -> Iterator[float]:
+    """Yield the values of a text's numbers: 1,200, thirty-two, 5k, 两万三, 三块二."""
+    for number in _NUMBER.findall(_CLOCK.sub(" ", text)):
+        yield float(number.replace(",", ""))
+        if number.count(".") == 1:  # a version, or a clock
+            yield from map(float, number.replace(",", "").split("."))
+    yield from (_WORDS[word] for word in _WORD.findall(text) if word in _WORDS)
+    for tens, digit in _TENS.findall(text):
+        if digit in _WORDS:
+            yield _WORDS[tens] + _WORDS[digit]
+    for count, unit, rest in _HUNDREDS.findall(text):
+        number = _WORDS.get(count, 1) * _WORDS[unit]
+        yield from (number, number + _WORDS.get(rest, 0))
+    for count, unit, rest in _LARGE.findall(text):
+        size = _UNITS[unit.casefold()]
+        more = read_number(rest) if rest and not rest.isdigit() else float(rest or 0)
+        yield from (float(count) * size, float(count) * size + more * size / 10)
+    for run in (run for run in _NUMERALS.findall(text) if len(run) <= _LONGEST_RUN):
+        yield _read_chinese(run)
+        if match := _SHORT.fullmatch(run):
+            yield _read_chinese(match[1]) + read_number(match[2]) * _UNITS[match[1][-1]] / 10
+    for whole, tenth in _MONEY.findall(text):
+        number = float(whole) if whole.isdigit() else read_number(whole)
+        yield number + read_number(tenth) / 10
+
+
+def _read_chinese(run: str) -> int:
+    """Return the value of numerals with 万 and 亿."""
+    for unit in "亿万":
+        before, mark, after = run.partition(unit)
+        if mark:
+            return (_read_chinese(before) or 1) * _UNITS[unit] + _read_chinese(after)
+    return read_number(run) if run else 0
+
+
+def _differs_in_negation(fact: Fact, sources: Sequence[Utterance]) -> bool:
+    """Return True if only the fact or only the clause that it repeats denies something."""
+    said = "\n".join(source.text[:_LONGEST] for source in sources)
+    if fact.negated or _denies(fact.text):
+        return not (_denies(said) or _ENDING.search(said))
+    if _ENDING.search(fact.text):
+        return False
+    terms = set(analyze(normalize(fact.text)).atoms)
+    clauses = {
+        clause: set(analyze(normalize(clause)).atoms)
+        for clause in _CLAUSE.split(said)
+        if clause.strip()
+    }
+    repeated = [
+        clause
+        for clause, words in clauses.items()
+        if len(words) > 1 and len(words & terms) >= _SAME_CLAUSE * len(words)
     ]
+    return bool(repeated) and all(map(_denies, repeated))
 
 
-def _read_relation(
-    item: RelationItem, utterances: Mapping[int, Utterance], now: datetime
-) -> Relation | None:
-    ends = (end_name(item.source), end_name(item.destination))
-    by_people = {number: message for number, message in utterances.items() if is_person(message)}
-    naming = [message for message in by_people.values() if any(end in message.text for end in ends)]
-    sources = cited(item.sources, by_people) if item.sources else naming[-1:]
-    verb = re.sub(r"\W+", "_", item.relationship.strip().lower()).strip("_")
-    if not all(ends) or not verb or not sources:
-        return None
-    since = parse_since(item.since) or sources[-1].ts or now
-    ids = tuple(source.message_id for source in sources)
-    return Relation(ends[0], verb, ends[1], ids, since, item.ended)
-
-
-def _names_ends(relation: Relation, messages: Sequence[Utterance]) -> bool:
-    sources = [message for message in messages if message.message_id in relation.source_ids]
-    speakers = {fold_person_name(message.speaker or USER) for message in messages}
-    evidence = Evidence(sources, messages)
-    ends = (relation.source, relation.destination)
-    return all(fold_person_name(end) in speakers or evidence.has_name(end) for end in ends)
-
-
-_CERTAIN = (KNOWN_ALREADY, REPLACED_LATER)
-
-
-def undecided_facts(facts: Sequence[Fact], decisions: Sequence[Decision]) -> list[int]:
-    """Return the indexes of the facts that the rules cannot decide for certain."""
-    certain = (choice for choice in decisions if choice.event == "NONE")
-    decided = {id(choice.fact) for choice in certain if choice.reason in _CERTAIN}
-    return [index for index, fact in enumerate(facts) if id(fact) not in decided]
-
-
-def merge_verdicts(
-    facts: Sequence[Fact],
-    known: Sequence[KnownMemory],
-    verdicts: Sequence[DecisionItem],
-    by_rules: Sequence[Decision],
-) -> tuple[Decision, ...]:
-    """Return the model's decisions where they are valid, and the rules' everywhere else.
-
-    A memory is superseded at most once, only by a fact about the same subject, and a fact that
-    denies nothing never just deletes. A new value of a slot that has one replaces the old one,
-    whatever the model says: the graph ends the old relation too.
-    """
-    memories = dict(enumerate(known, 1))
-    verdict_of = {verdict.fact: verdict for verdict in reversed(verdicts)}
-    undecided = undecided_facts(facts, by_rules)
-    used: set[str] = set()
-    merged: list[Decision] = []
-    for index, fact in enumerate(facts):
-        verdict = verdict_of.get(index) if index in undecided else None
-        decision = _apply_verdict(fact, verdict, memories, used) if verdict else None
-        fallback = [_unless_used(choice, used) for choice in by_rules if choice.fact is fact]
-        is_change = has_one_value(fact) and any(choice.event == "UPDATE" for choice in fallback)
-        if decision and decision.event in ("ADD", "NONE") and is_change:
-            decision = None
-        chosen = [decision] if decision else fallback
-        used |= {item.memory_key for item in chosen if item.memory_key and item.event != "NONE"}
-        merged += chosen
-    return tuple(merged)
-
-
-def _apply_verdict(
-    fact: Fact, verdict: DecisionItem, memories: Mapping[int, KnownMemory], used: set[str]
-) -> Decision | None:
-    """Return the verdict as a decision, or None if it is invalid."""
-    event = verdict.event.upper()
-    memory = memories.get(verdict.known) if verdict.known is not None else None
-    if memory is not None and fold_person_name(memory.subject) != fold_person_name(fact.subject):
-        return None
-    reason = verdict.reason or "the model said so"
-    is_retraction = fact.memory_type == RETRACTION
-    if event in ("UPDATE", "DELETE") and memory is not None and memory.memory_key not in used:
-        if is_retraction:
-            return Decision("DELETE", fact, memory.memory_key, reason=reason)
-        # A contradicting fact is stored, because deleting alone would lose it.
-        field = None if fact.field else memory.field
-        return Decision("UPDATE", fact, memory.memory_key, fact.text, reason, field)
-    if event in ("NONE", "ADD") and is_retraction:
-        return Decision("NONE", fact, reason=reason)
-    if event == "ADD":
-        return Decision("ADD", fact, text=fact.text, reason=reason)
-    if event == "NONE":
-        return Decision("NONE", fact, memory.memory_key if memory else None, reason=reason)
-    return None
-
-
-def _unless_used(decision: Decision, used: set[str]) -> Decision:
-    """Return the rules' decision, or an addition if its memory is superseded already."""
-    if decision.memory_key not in used or decision.event == "NONE":
-        return decision
-    if decision.event == "DELETE":
-        return replace(decision, event="NONE", memory_key=None)
-    return replace(decision, event="ADD", memory_key=None)
-
-
-def _is_well_formed(text: str, language: Language) -> bool:
-    """Return True if the sentence of a fact says something: not 用户每次0.5g, nor "User it"."""
-    return not load_table(language).search("no_sentence", text)
+def _denies(text: str) -> bool:
+    return _NEGATION.search(_NO_NEGATION.sub(" ", text)) is not None

@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime, tzinfo
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
@@ -10,24 +10,42 @@ from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Fact, KnownMemory, Utterance
 from memrecall.types import format_time, parse_time
 
+_MOST_DIGITS = 9  # of the number of a message or a memory
+
 
 def _numbers(value: object) -> list[int]:
     """Return the numbers in 1, "1" or ["1", 2], and drop anything else."""
     items = value if isinstance(value, list) else [value]
-    return [int(item) for item in items if isinstance(item, int | str) and str(item).isdigit()]
+    texts = [str(item) for item in items if isinstance(item, int | str)]
+    return [int(text) for text in texts if text.isdecimal() and len(text) <= _MOST_DIGITS]
 
 
 def _text(value: object) -> str:
     return "" if value is None or value in ("null", "None", "none") else str(value).strip()
 
 
+def _texts(value: object) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return [text for item in items if isinstance(item, str) and (text := _text(item))]
+
+
 def _number(value: object) -> int | None:
     return next(iter(_numbers(value)), None)
 
 
+def _flag(value: object) -> object:
+    return False if value is None or value == "" else value
+
+
+def _items(value: object) -> object:
+    return [] if value is None else value
+
+
 Text = Annotated[str, BeforeValidator(_text)]
+Texts = Annotated[list[str], BeforeValidator(_texts)]
 Numbers = Annotated[list[int], BeforeValidator(_numbers)]
 Number = Annotated[int | None, BeforeValidator(_number)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
 
 
 class FactItem(BaseModel):
@@ -39,7 +57,8 @@ class FactItem(BaseModel):
     field: Text = ""
     sources: Numbers = Field(default_factory=list)
     since: Text = ""
-    negated: bool = False
+    negated: Flag = False
+    replaces: Numbers = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod
@@ -47,49 +66,13 @@ class FactItem(BaseModel):
         return {"text": value} if isinstance(value, str) else value
 
 
-class _ListAnswer(BaseModel):
-    """An answer with one list, which may also come as a bare list or as its only item."""
-
-    item_key: ClassVar[str]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _wrap(cls, value: object) -> object:
-        (name,) = cls.model_fields
-        if isinstance(value, list):
-            return {name: value}
-        is_item = isinstance(value, dict) and name not in value and cls.item_key in value
-        return {name: [value]} if is_item else value
-
-
-class FactsAnswer(_ListAnswer):
-    """The answer to the prompt `extract_facts`."""
-
-    item_key = "text"
-    facts: list[FactItem]
-
-
-class DecisionItem(BaseModel):
-    """A decision as a model writes it."""
-
-    fact: Number
-    event: Text
-    known: Number = None
-    reason: Text = ""
-
-
-class DecisionsAnswer(_ListAnswer):
-    """The answer to the prompt `decide`."""
-
-    item_key = "event"
-    decisions: list[DecisionItem]
-
-
 class EntityItem(BaseModel):
     """An entity as a model writes it."""
 
     name: Text
     type: Text = ""
+    aliases: Texts = Field(default_factory=list)
+    sources: Numbers = Field(default_factory=list)
 
 
 class RelationItem(BaseModel):
@@ -100,14 +83,46 @@ class RelationItem(BaseModel):
     destination: Text
     sources: Numbers = Field(default_factory=list)
     since: Text = ""
-    ended: bool = False
+    ended: Flag = False
 
 
-class RelationsAnswer(BaseModel):
-    """The answer to the prompt `extract_relations`."""
+class ExtractAnswer(BaseModel):
+    """The answer to the prompt `extract`."""
 
-    entities: list[EntityItem] = Field(default_factory=list)
-    relations: list[RelationItem]
+    facts: list[FactItem]
+    relations: Annotated[list[RelationItem], BeforeValidator(_items)] = Field(default_factory=list)
+    entities: Annotated[list[EntityItem], BeforeValidator(_items)] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, value: object) -> object:
+        """Accept a bare list of facts, and a fact alone."""
+        if isinstance(value, list):
+            return {"facts": value}
+        is_fact = isinstance(value, dict) and "facts" not in value and "text" in value
+        return {"facts": [value]} if is_fact else value
+
+
+class VerdictItem(BaseModel):
+    """Whether messages state a fact, as a model writes it."""
+
+    fact: Number
+    stated: bool
+
+
+class VerifyAnswer(BaseModel):
+    """The answer to the prompt `verify`."""
+
+    verdicts: list[VerdictItem]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, value: object) -> object:
+        """Accept a bare list of verdicts, and a verdict alone."""
+        if isinstance(value, list):
+            return {"verdicts": value}
+        is_verdict = isinstance(value, dict) and "verdicts" not in value and "fact" in value
+        return {"verdicts": [value]} if is_verdict else value
 
 
 class SummaryAnswer(BaseModel):
@@ -155,14 +170,13 @@ def setting_line(now: datetime, zone: tzinfo, prompt: str | None) -> str:
     return to_line({"now": format_time(now), "zone": name, "guidance": prompt})
 
 
-def fact_line(number: int, fact: Fact) -> str:
-    """Return a fact to decide on as a line."""
-    line = {"fact": number, "text": fact.text, "about": fact.subject, "type": fact.memory_type}
-    return to_line({**line, "field": fact.field, "negated": fact.negated or None})
+def fact_line(number: int, fact: Fact, sources: list[int]) -> str:
+    """Return a fact to check as a line."""
+    return to_line({"fact": number, "text": fact.text, "about": fact.subject, "sources": sources})
 
 
 def known_line(number: int, known: KnownMemory) -> str:
-    """Return a memory that a fact may affect as a line."""
+    """Return a memory that a fact may repeat or replace as a line."""
     line = {"known": number, "text": known.text, "about": known.subject, "type": known.memory_type}
     since = known.valid_from and format_time(known.valid_from)
     return to_line({**line, "field": known.field, "since": since})

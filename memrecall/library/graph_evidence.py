@@ -4,9 +4,9 @@ A memory states a relation if both come from the same message and it names both 
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from memrecall.errors import InvalidArgument
@@ -44,6 +44,8 @@ _MOST_READ = 50  # memories whose texts are searched for names; beyond, all rela
 _ALL_RELATIONS = 1_000_000
 _MOST_TRIES = 20  # to follow memories that other writers change meanwhile
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+_HIDDEN_BY = timedelta(days=500_000)  # from the end of a relation to what hides it: 1,369 years
+_HIDDEN_WITHOUT_END = datetime(2, 1, 1, tzinfo=UTC)
 
 _Names = Mapping[str, frozenset[str]]  # the keys of an entity's names, by its id
 _Edge = tuple[str, str, StoredRelation]
@@ -80,6 +82,7 @@ class TrackedChanges(MemoryChanges):
     def __init__(self, store: Store, graph: Graph, scope: Scope) -> None:
         super().__init__(store.database, scope)
         self._memories = store.memories(graph.scope)
+        self._timeline = store.timeline(graph.scope)
         self._graph = graph
 
     async def _write(
@@ -90,7 +93,9 @@ class TrackedChanges(MemoryChanges):
     ) -> list[str]:
         before = await self._memories.get_states(keys)
         changed = await super()._write(entry, write, keys)
-        await self.follow([*before, *await self._memories.get_states(changed)])
+        after = await self._memories.get_states(changed)
+        await self.follow([*before, *after])
+        await self.follow_messages({name for m in after for name in m.source_message_ids})
         return changed
 
     async def _remove(
@@ -100,8 +105,48 @@ class TrackedChanges(MemoryChanges):
         await self.follow(await self._memories.get_states(removal.memories))
         return removal
 
+    async def delete(
+        self,
+        keys: Sequence[str],
+        *,
+        message_ids: Sequence[str] = (),
+        actor: str,
+        reason: str = "",
+        sources: bool = True,
+        digests: bool = True,
+    ) -> Removal:
+        """Hide memories and messages, and the relations that nothing else states."""
+        removal = await super().delete(
+            keys,
+            message_ids=message_ids,
+            actor=actor,
+            reason=reason,
+            sources=sources,
+            digests=digests,
+        )
+        await self.follow_messages(removal.messages)
+        return removal
+
+    async def delete_all(self, *, actor: str = SYSTEM, sources: bool = True) -> Removal:
+        """Hide every memory of the scope, with `sources` their messages, and the relations."""
+        removal = await super().delete_all(actor=actor, sources=sources)
+        await self.follow_messages(removal.messages)
+        return removal
+
+    async def undo_message(self, message_id: str, *, actor: str) -> list[str]:
+        """Show a deleted message, the memories hidden with it and what they state."""
+        changed = await super().undo_message(message_id, actor=actor)
+        await self.follow_messages([message_id])
+        return changed
+
+    async def follow_expired(self, since: datetime) -> None:
+        """Hide the relations that only memories state which have expired since a moment."""
+        expired = await self._memories.expired(since)
+        await self.follow(expired)
+        await self.follow_messages({name for m in expired for name in m.source_message_ids})
+
     async def purge(
-        self, keys: Sequence[str], *, sources: bool = False, actor: str = SYSTEM
+        self, keys: Sequence[str], *, sources: bool = True, actor: str = SYSTEM
     ) -> Removal:
         """Erase memories and the relations that only they state; return what was erased.
 
@@ -114,10 +159,10 @@ class TrackedChanges(MemoryChanges):
         await self._follow_erasure(before, removal)
         return removal
 
-    async def delete_message(self, message_id: str, *, actor: str = SYSTEM) -> Removal:
+    async def purge_message(self, message_id: str, *, actor: str = SYSTEM) -> Removal:
         """Erase a message, and the memories and relations that were derived from it alone."""
         before = await self._memories.citing([message_id])
-        removal = await super().delete_message(message_id, actor=actor)
+        removal = await super().purge_message(message_id, actor=actor)
         await self._follow_erasure(before, removal)
         return removal
 
@@ -185,6 +230,32 @@ class TrackedChanges(MemoryChanges):
         ]
         await self._follow_names(near, revised, stating, erase)
 
+    async def follow_messages(self, message_ids: Collection[str]) -> None:
+        """Hide the relations that only hidden messages state, and no memory; show the others."""
+        edges = await self._graph.citing(message_ids) if message_ids else []
+        if not edges:
+            return
+        names = await self._names_of(edges)
+        memories = await self._memories_behind(edges)
+        edges = [
+            edge
+            for edge in edges
+            if edge[2].valid_to != WITHDRAWN and not any(_states(m, edge, names) for m in memories)
+        ]
+        sources = sorted({name for _, _, edge in edges for name in edge.source_message_ids})
+        visible = {message.message_id for message in await self._timeline.get_many(sources)}
+        ends: dict[str, datetime | None] = {}
+        for _, _, relation in edges:
+            is_shown = not visible.isdisjoint(relation.source_message_ids)
+            if is_shown != (relation.valid_to is None or relation.valid_to > WITHDRAWN):
+                ends[relation.relation_id] = _shift_end(relation.valid_to, is_shown=is_shown)
+        if ends:
+            await self._graph.revise(ends)
+            near = await self._graph.entities(
+                {end for *_, r in edges for end in (r.source, r.destination)}, hidden=True
+            )
+            await self._follow_names(near, await self._relations_of(near), (), False)
+
     async def follow_neighbours(self, keys: Sequence[str]) -> None:
         """Let the relations of memories, of those before and of all after them, follow these."""
         states: dict[str, MemoryRecord] = {}
@@ -243,7 +314,7 @@ class TrackedChanges(MemoryChanges):
             key = entity_key(name)
             naming = [m for m in memories if _is_named(key, entity_key(m.content))]
             was_named = erase and any(_is_named(key, entity_key(m.content)) for m in changed)
-            if (naming or was_named) and all(memory.deleted_at for memory in naming):
+            if (naming or was_named) and all(memory.is_hidden for memory in naming):
                 hidden.append(name)
         return hidden
 
@@ -294,7 +365,20 @@ def _rests_on_deleted(
         return all(_is_hidden(relation) for _, _, relation in edges)
     names = [entity_key(name) for name in (entity.name, *entity.aliases)]
     naming = [m for m in changed if any(_is_named(n, entity_key(m.content)) for n in names)]
-    return bool(naming) and all(memory.deleted_at for memory in naming)
+    return bool(naming) and all(memory.is_hidden for memory in naming)
+
+
+def _shift_end(end: datetime | None, *, is_shown: bool) -> datetime | None:
+    """Return the end of a relation that is hidden with its messages, or shown with them again.
+
+    A hidden one ends before every other time, and its own end can be told from that.
+    """
+    if is_shown:
+        return None if end is None or end <= _HIDDEN_WITHOUT_END else end + _HIDDEN_BY
+    first, last = _HIDDEN_WITHOUT_END + _HIDDEN_BY, WITHDRAWN + _HIDDEN_BY
+    if end is None or end >= last:
+        return _HIDDEN_WITHOUT_END
+    return max(end, first + timedelta.resolution) - _HIDDEN_BY
 
 
 def _revise(relation: StoredRelation, ends: Mapping[str, datetime | None]) -> StoredRelation:
@@ -313,7 +397,7 @@ def _is_named(name: str, text: str) -> bool:
 
 def _end_of(relation: StoredRelation, memories: Sequence[MemoryRecord]) -> datetime | None:
     """Return when a relation ends that these memories state; an empty time hides it."""
-    visible = [memory for memory in memories if memory.deleted_at is None]
+    visible = [memory for memory in memories if not memory.is_hidden]
     if not visible:
         return relation.valid_from or _NEVER
     ends = [memory.valid_to for memory in visible]

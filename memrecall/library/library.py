@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,8 @@ class Library(SpaceSearch, VectorStatus):
         self.embedder = embedder
         self.settings = settings
         self.caches = Caches()  # of the recalls on this library
+        # The last expiry that a user's graph has followed.
+        self._graph_expiries: dict[str, datetime] = {}
         self.graphs = graphs or StoreGraphs(store.database)
         self._vector_db = vector_db
         # A layer above that reads sentences sets it, to find the claims among new memories.
@@ -229,10 +232,6 @@ class Library(SpaceSearch, VectorStatus):
         self.require_small_metadata(batch)
         scope = scope.own
         await self.vectors.prepare()
-        if self.review_plan is not None:
-            steps = [PlanStep("ADD", memory, origin=origin) for memory in batch]
-            reviewed = await self.review_plan(self, scope, steps)
-            batch = [step.memory or old for step, old in zip(reviewed, batch, strict=True)]
         result = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
         self.vectors.expect({scope.user_id: result.stored})
         return result
@@ -244,8 +243,6 @@ class Library(SpaceSearch, VectorStatus):
         self.require_small_metadata(step.memory for step in steps if step.memory)
         scope = scope.own
         await self.vectors.prepare()
-        if self.review_plan is not None:
-            steps = await self.review_plan(self, scope, steps)
         changes = self.store.changes(scope)
         outcomes = await changes.apply_plan(steps, actor=actor, decided_at=decided_at)
         stored = sum(outcome.event in ("ADD", "UPDATE") for outcome in outcomes)
@@ -273,6 +270,16 @@ class Library(SpaceSearch, VectorStatus):
     def graph(self, scope: Scope) -> Graph:
         """Return the knowledge graph of one scope, in whichever database it is."""
         return Graph(self.graphs, scope, find_messages=self.store.timeline(scope).get_many)
+
+    async def current_graph(self, scope: Scope) -> Graph:
+        """Return the graph of a scope, without the relations of memories that have expired."""
+        user = await self.store.feed(scope.user_id).version()
+        last = user.expired_at if user else None
+        since = self._graph_expiries.get(scope.user_id, datetime.min.replace(tzinfo=UTC))
+        if last is not None and last > since and not self.store.database.is_read_only:
+            await self.changes(Scope.of_owner(scope.user_id)).follow_expired(since)
+            self._graph_expiries[scope.user_id] = last
+        return self.graph(scope)
 
     async def claim_for_graph(self, scope: Scope) -> None:
         """Create the user of a graph in another database; raises Disabled if they are disabled."""
@@ -323,9 +330,9 @@ class Library(SpaceSearch, VectorStatus):
         for owner in await spaces.owners_naming(members) if with_contributions else ():
             scope = Scope.of_owner(owner, permissions=frozenset({Permission.SENSITIVE}))
             keys, message_ids = await spaces.find_written(owner, members)
-            await self.purge(scope, keys)
+            await self.purge(scope, keys, sources=False)
             for message_id in message_ids:
-                await self.delete_message(scope, message_id)
+                await self.purge_message(scope, message_id)
             written = [written[0] + len(message_ids), written[1] + len(keys)]
         left = await spaces.remove_user(members)
         for owner, is_empty in left.items():
@@ -348,15 +355,15 @@ class Library(SpaceSearch, VectorStatus):
         return report
 
     async def purge(
-        self, scope: Scope, keys: Sequence[str], *, sources: bool = False, actor: str = SYSTEM
+        self, scope: Scope, keys: Sequence[str], *, sources: bool = True, actor: str = SYSTEM
     ) -> Removal:
         """Erase memories, and with `sources` their messages, with everything derived from them."""
         work = self.changes(scope).purge(keys, sources=sources, actor=actor)
         return await self._erase(scope, work)
 
-    async def delete_message(self, scope: Scope, message_id: str, actor: str = SYSTEM) -> Removal:
+    async def purge_message(self, scope: Scope, message_id: str, actor: str = SYSTEM) -> Removal:
         """Erase a message, and the memories and relations that were derived from it alone."""
-        return await self._erase(scope, self.changes(scope).delete_message(message_id, actor=actor))
+        return await self._erase(scope, self.changes(scope).purge_message(message_id, actor=actor))
 
     async def take_back(self, scope: Scope, ids: Sequence[str], actor: str = SYSTEM) -> Removal:
         """Erase messages and what was derived from them alone; they can be stored again."""
@@ -396,5 +403,6 @@ class Library(SpaceSearch, VectorStatus):
         self.caches.clear()
         self.cache.forget(user_id)
         self.vectors.forget(user_id)
+        self._graph_expiries.pop(user_id, None)
         if self._vector_db is not None:
             await self._vector_db.forget(user_id)

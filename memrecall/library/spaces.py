@@ -4,12 +4,12 @@ Each owner is ranked alone; the pages are merged by probability.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import chain, combinations
+from itertools import chain
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
@@ -19,9 +19,7 @@ from memrecall.search import Hit, LexicalQuery, ScoredPage, SearchPage, SearchRe
 from memrecall.store import Store, UserVersion
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.memberships import qualify_row
-from memrecall.store.memories.writer import Contradicts
 from memrecall.text.times import TimeSpan, parse_period
-from memrecall.types import USER, MemoryRecord
 
 Entered = tuple[tuple[Scope, UserVersion], ...]
 SearchOwner = Callable[[Scope, UserVersion | None], Awaitable[SearchPage]]
@@ -50,7 +48,6 @@ class SpaceSearch(ABC):
     store: Store
     vectors: VectorWriter
     # A layer above that reads sentences sets it: whether two memories cannot both hold.
-    contradicts: Contradicts | None = None
 
     @abstractmethod
     async def search(
@@ -79,14 +76,12 @@ class SpaceSearch(ABC):
         self, scope: Scope, user: UserVersion | None, entered: Entered, search: SearchOwner
     ) -> SearchPage:
         """Return one page of a user's own data and of spaces, each searched by a function."""
-        pages, known_as = [await search(scope.own, user)], {USER}
+        pages = [await search(scope.own, user)]
         # One after the other: ranking takes the processor, and two threads would share it.
         for inside, version in entered:
             page = await search(inside, version)
-            names = await self.store.spaces.names(inside.user_id, version)
-            known_as.add(names.get(inside.member or "", USER))
             pages.append(qualify_page(page, str(inside.space)))
-        return mark_contradictions(merge_pages(pages), self.contradicts, known_as)
+        return merge_pages(pages)
 
     async def with_author_names(
         self, page: SearchPage, scope: Scope, version: UserVersion | None
@@ -156,7 +151,6 @@ def qualify_page(page: SearchPage, space_id: str) -> SearchPage:
         return replace(
             hit,
             key=qualify(hit.key),
-            replaces=tuple(map(qualify, hit.replaces)),
             conflicts_with=tuple(map(qualify, hit.conflicts_with)),
             sources=tuple(map(qualify, hit.sources)),
         )
@@ -171,13 +165,16 @@ def qualify_page(page: SearchPage, space_id: str) -> SearchPage:
 
 
 def merge_pages(pages: Sequence[SearchPage]) -> SearchPage:
-    """Return one page: next is the hit with the best chance, in the order of its own page."""
+    """Return one page: next is the hit with the best chance, in the order of its own page.
+
+    What only fills the page of one owner comes after what the threshold lets pass of another.
+    """
     queues = [list(page.results) for page in pages]
     merged: list[Hit] = []
     while queues := [queue for queue in queues if queue]:
-        best = max(queues, key=lambda queue: _chance(queue[0]))
+        best = max(queues, key=lambda queue: (not queue[0].below_threshold, _chance(queue[0])))
         merged.append(best.pop(0))
-    first = pages[0]
+    first, any_found = pages[0], any(not hit.below_threshold for hit in merged)
     near = [page for page in pages if page.nearest]
     notes = [page.explanation for page in (*near, *reversed(pages)) if page.explanation]
     failures = [page.embedder_failure for page in pages if page.embedder_failure]
@@ -185,7 +182,8 @@ def merge_pages(pages: Sequence[SearchPage]) -> SearchPage:
         first,
         results=tuple(merged),
         total_found=sum(page.total_found for page in pages),
-        explanation=notes[0] if notes and not merged else "",
+        explanation=notes[0] if notes and not any_found else "",
+        below_threshold=sum(page.below_threshold for page in pages),
         nearest=near[0].nearest if near and not merged else None,
         embedder_failure=failures[0] if failures else "",
         withheld=sum(page.withheld for page in pages),
@@ -200,35 +198,6 @@ def merge_pages(pages: Sequence[SearchPage]) -> SearchPage:
 
 def _chance(hit: Hit) -> tuple[float, float]:
     return hit.score if hit.probability is None else hit.probability, hit.score
-
-
-def mark_contradictions(
-    page: SearchPage, contradicts: Contradicts | None, known_as: Set[str]
-) -> SearchPage:
-    """Return a page on which memories of different owners that cannot both hold name each other.
-
-    What is known about the user is stored about "user", and in spaces about one of their names.
-    """
-    rows = [page.records.get(hit.key) for hit in page.results if hit.kind == "memory"]
-    memories = [row for row in rows if isinstance(row, MemoryRecord)][:_MOST_COMPARED]
-    if contradicts is None or len({row.user_id for row in memories}) < 2:
-        return page
-    named: dict[str, set[str]] = {}
-    for first, second in combinations(memories, 2):
-        rows_of = [
-            {**row.__dict__, "subject": USER if row.subject in known_as else row.subject}
-            for row in (first, second)
-        ]
-        if first.user_id != second.user_id and contradicts(*rows_of):
-            named.setdefault(first.memory_key, set()).add(second.memory_key)
-            named.setdefault(second.memory_key, set()).add(first.memory_key)
-    hits = (
-        replace(hit, conflicts_with=tuple(sorted({*hit.conflicts_with, *named[hit.key]})))
-        if hit.key in named
-        else hit
-        for hit in page.results
-    )
-    return replace(page, results=tuple(hits))
 
 
 def origin_fields(item: Any) -> dict[str, str]:

@@ -7,8 +7,6 @@ from typing import Any, Self
 
 from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, NotFound
-from memrecall.extraction.claims import review_plan
-from memrecall.extraction.conflicts import rows_contradict
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
 from memrecall.memory.ingest import Ingestor
@@ -30,7 +28,7 @@ SessionKey = tuple[str, str | None, str, str | None]  # user, agent, session, pr
 APPLICATION = "application"
 # The method by which an object of a wrong kind is recognised.
 _METHODS = {
-    "extractor": "facts",
+    "extractor": "extract",
     "model_client": "create",
     "embedder": "embed",
     "graph_db": "transact",
@@ -150,7 +148,7 @@ class Resources:
     """An open library and the services that work on it."""
 
     library: Library
-    extractor: Extractor
+    extractor: Extractor | None  # None without a model
     ingestor: Ingestor
     recall_times: RecallTimes
 
@@ -204,9 +202,8 @@ class SharedState:
 
     def _make(self, library: Library) -> Resources:
         extractor = self.components.extractor or make_extractor(
-            library.settings, self.components.model_client, library.engine
+            library.settings, self.components.model_client
         )
-        library.review_plan, library.contradicts = review_plan, rows_contradict
         ingestor = Ingestor(library, extractor, self.processes, self.jobs)
         return Resources(library, extractor, ingestor, RecallTimes(library.store))
 

@@ -1,24 +1,19 @@
 """The knowledge graph: relations extracted from messages, and queries to neighbours."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from memrecall.extraction.conflicts import opposite_relations, replaced_relationships
-from memrecall.extraction.protocol import Extractor, Relation, Utterance, text_length
-from memrecall.extraction.rules.extractor import RuleExtractor
-from memrecall.extraction.stated_graph import stated_aliases
+from memrecall.extraction.protocol import USER, Entity, Extracted, Relation, Utterance
 from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.store import Graph, NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 from memrecall.text.normalize import entity_key
-from memrecall.types import NAME_LENGTH, MemoryRecord, Role
-from memrecall.workers import in_process
+from memrecall.types import NAME_LENGTH
 
 DEEPEST = 6
 MOST_ENTITIES = 2_000  # that one query visits
@@ -86,75 +81,45 @@ async def related_names(graph: Graph, query: str, as_of: datetime | None) -> tup
 
 
 async def write_relations(
-    library: Library,
-    extractor: Extractor,
-    scope: Scope,
-    utterances: Sequence[Utterance],
-    context: Sequence[Utterance] = (),
-) -> dict[str, Any]:
-    """Extract entities and relations from messages and write them into the graph."""
-    # A message that is not stored has no id, and cannot be a source.
-    new_ids = {utterance.message_id for utterance in utterances} - {""}
-    extracted = await extractor.relations([*context, *utterances], now=datetime.now(UTC))
-    if context:
-        new = (r for r in extracted.relations if new_ids.intersection(r.source_ids))
-        extracted = replace(extracted, relations=tuple(new))
+    library: Library, scope: Scope, extracted: Extracted, utterances: Sequence[Utterance]
+) -> list[dict[str, Any]]:
+    """Write the entities and relations that were extracted from messages into the graph."""
+    if not extracted.relations and not extracted.entities:
+        return []
+    await library.claim_for_graph(scope)
+    graph = library.graph(scope)
+    times = {u.message_id: u.ts for u in utterances if u.ts is not None}
     types = {entity.name[:NAME_LENGTH]: entity.type for entity in extracted.entities}
-    relations = [
-        replace(relation, source_ids=tuple(i for i in relation.source_ids if i in new_ids))
+    relations = [_new_relation(relation, times) for relation in extracted.relations]
+    await graph.add(dict(types), relations)
+    for entity in extracted.entities:
+        for alias in entity.aliases:
+            await _merge_names(graph, entity, alias[:NAME_LENGTH])
+    return [
+        {name: getattr(relation, name) for name in _RELATION_FIELDS}
         for relation in extracted.relations
     ]
-    times = {u.message_id: u.ts for u in utterances if u.ts is not None}
-    if relations or types:
-        await library.claim_for_graph(scope)
-    graph = library.graph(scope)
-    await graph.add(
-        dict(types),
-        [
-            _new_relation(item, times)
-            for relation in relations
-            for item in (*opposite_relations(relation), relation)
-        ],
-    )
-    length = text_length(*utterances)
-    for alias in await in_process(length, stated_aliases, utterances, datetime.now(UTC)):
-        if alias.of_speaker or await graph.entities((alias.name, alias.other)):
-            await library.claim_for_graph(scope)
-            sources = tuple(filter(None, alias.source_ids))
-            await graph.merge(alias.name, alias.other, () if alias.of_speaker else sources)
-            if alias.of_speaker:  # The message is evidence of the name, not of "user".
-                await graph.merge(alias.other, alias.name, sources)
-    return {
-        "entities": [{"name": name, "type": kind} for name, kind in types.items()],
-        "relations": [
-            {name: getattr(relation, name) for name in _RELATION_FIELDS} for relation in relations
-        ],
-        "problems": [extracted.problem] if extracted.problem else [],
-    }
 
 
-async def relate_memory(library: Library, scope: Scope, record: MemoryRecord) -> None:
-    """Write the relations that the corrected text of a memory states, as long as it holds.
-
-    Rules read it, because the text is a plain sentence and a correction must not need a model.
-    """
-    if record.subject is None or record.provenance.conflicts_with:
-        return  # Nobody's facts and mere claims are not in the graph.
-    source = record.source_message_ids[-1] if record.source_message_ids else ""
-    utterance = Utterance(source, record.speaker, Role.USER, record.content, record.since)
-    await write_relations(library, RuleExtractor(), scope, [utterance])
-    await library.changes(scope).follow_neighbours([record.memory_key])
+async def _merge_names(graph: Graph, entity: Entity, alias: str) -> None:
+    """Store another name of an entity; the name of the user stands for them."""
+    name, sources = entity.name[:NAME_LENGTH], tuple(filter(None, entity.source_ids))
+    if name == USER:  # The message is evidence of the name, not of "user".
+        await graph.merge(alias, name, ())
+        await graph.merge(name, alias, sources)
+    else:
+        await graph.merge(name, alias, sources)
 
 
 def _new_relation(relation: Relation, times: Mapping[str, datetime]) -> NewRelation:
-    said_at = max((times[name] for name in relation.source_ids if name in times), default=None)
+    # A message that is not stored has no id, and cannot be a source.
+    ids = tuple(filter(None, relation.source_ids))
     return NewRelation(
         relation.source[:NAME_LENGTH],
-        relation.relationship,
+        relation.relationship[:NAME_LENGTH],
         relation.destination[:NAME_LENGTH],
-        relation.source_ids,
+        ids,
         relation.valid_from,
         relation.ended,
-        replaced_relationships(relation.relationship),
-        said_at,
+        said_at=max((times[name] for name in ids if name in times), default=None),
     )

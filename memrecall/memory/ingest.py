@@ -1,38 +1,26 @@
 """Ingestion: messages are stored first; what is derived from them may fail and is reported."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
 from memrecall.errors import OutdatedPlan
-from memrecall.extraction.claims import (
-    decide_outdated,
-    denies,
-    find_conflicts,
-    find_equal_claim,
-    find_related,
-    is_earlier,
-    known_memories,
-    latest_time,
-    least_trusted,
-    plan_replacement,
-)
-from memrecall.extraction.decisions import as_one_fact
+from memrecall.extraction.notes import noted_text
 from memrecall.extraction.protocol import (
     RETRACTION,
-    Decision,
+    USER,
     Extracted,
     Extractor,
     Fact,
     KnownMemory,
     Utterance,
 )
-from memrecall.extraction.rules.conversation import refers_back
+from memrecall.extraction.summaries import summarise_with
 from memrecall.library.library import Library
 from memrecall.memory.graph import write_relations
 from memrecall.memory.jobs import Jobs, Processes, run_process
@@ -40,7 +28,8 @@ from memrecall.memory.records import StoredMessages, outcome_item, to_utterance,
 from memrecall.memory.summaries import SummaryWriter
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import PlanOutcome, PlanStep
+from memrecall.search import SearchRequest
+from memrecall.store import MemoryQuery, PlanOutcome, PlanStep
 from memrecall.store.privacy import protect_new
 from memrecall.types import (
     EXTRACTION,
@@ -54,18 +43,24 @@ from memrecall.types import (
     Role,
 )
 
+NO_MODEL = "No model is configured, so what was said is kept as it was said; set MEMRECALL_MODEL"
+"""What `add` says without a model."""
+
 CONTEXT = 6  # messages before the new ones, for what "it" and "yes" refer to
+MOST_KNOWN = 60  # memories that a model is shown with new messages
+_RELATED_PER_MESSAGE = 6
+_LONGEST_QUERY = 2_000
 _MOST_KEYWORDS = 12
 _MOST_PLANS = 20  # for one addition, while other processes write too
 _PROCEDURE_LENGTH = 4_000  # characters
-CONFLICTING = "it contradicts what the user said"
+_LEAST_TRUSTED_FIRST = (Origin.TOOL, Origin.IMPORT, Origin.ASSISTANT, Origin.USER)
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addition:
-    """The arguments of one `add`; those from `metadata` on apply to every memory of it."""
+    """The arguments of one `add`; the fields from `metadata` on apply to each new memory."""
 
     scope: Scope
     messages: Sequence[NewMessage]
@@ -78,13 +73,22 @@ class Addition:
     expires_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What was derived from some messages, and what failed."""
+
+    outcomes: list[PlanOutcome] = field(default_factory=list)
+    relations: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
 class Ingestor:
-    """Stores messages and derives memories, relations and summaries from them."""
+    """Stores messages; with a model it derives memories, relations and summaries from them."""
 
     def __init__(
         self,
         library: Library,
-        extractor: Extractor,
+        extractor: Extractor | None,
         processes: Processes,
         jobs: Jobs | None = None,
     ) -> None:
@@ -101,18 +105,30 @@ class Ingestor:
         scope, privacy = addition.scope, self._library.store.database.privacy
         # Extractors and processes read what is stored, never what is redacted.
         messages = [protect_new(privacy, message) for message in addition.messages]
-        if addition.infer:
-            result = await self._library.add_messages(scope, messages)
-            return StoredMessages(messages, result)
+        if not addition.infer:
+            memories = [_message_memory(message, addition) for message in messages]
+            return await self._store_with_memories(scope, messages, memories)
+        if self._extractor is None and addition.memory_type != PROCEDURAL:
+            notes = [_note_memory(message, addition) for message in messages]
+            if any(notes):
+                return await self._store_with_memories(scope, messages, notes)
+        result = await self._library.add_messages(scope, messages)
+        return StoredMessages(messages, result)
+
+    async def _store_with_memories(
+        self,
+        scope: Scope,
+        messages: Sequence[NewMessage],
+        memories: Sequence[tuple[NewMemory, Origin] | None],
+    ) -> StoredMessages:
         await self._library.vectors.prepare()
-        memories = [_message_memory(message, addition) for message in messages]
         self._library.require_small_metadata(messages)
         changes = self._library.store.changes(scope)
         result, keys = await changes.write_turn(messages, memories, actor=EXTRACTION)
         added: list[tuple[PlanOutcome, NewMessage]] = []
-        for message, key in zip(messages, keys, strict=True):
-            if key is not None:
-                added.append((PlanOutcome.of_content("ADD", key, message.content), message))
+        for message, pair, key in zip(messages, memories, keys, strict=True):
+            if pair is not None and key is not None:
+                added.append((PlanOutcome.of_content("ADD", key, pair[0].content), message))
         self._library.vectors.expect({scope.user_id: result.stored + len(added)})
         return StoredMessages(messages, result, tuple(added))
 
@@ -120,28 +136,20 @@ class Ingestor:
         self, addition: Addition, stored: StoredMessages, problems: Sequence[str] = ()
     ) -> dict[str, Any]:
         """Derive what was requested from stored messages; the result lists what failed."""
-        problems = list(problems)
+        derived = Derived(problems=list(problems))
         results = [outcome_item(outcome, message) for outcome, message in stored.added]
-        relations: list[dict[str, Any]] = []
         pairs = stored.pairs()
         if addition.infer and pairs:
-            utterances = to_utterances(pairs)
-            is_procedure = addition.memory_type == PROCEDURAL
-            extract = self._summarise_procedure if is_procedure else self._extract_memories
-            memories = extract(addition, utterances, problems)
-            outcomes = await _report_failure("memories", memories, problems) or ()
-            results = [outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"]
-            extracted = self._extract_with_context(addition.scope, utterances, outcomes)
-            if graph := await _report_failure("relations", extracted, problems):
-                relations = graph["relations"]
-                problems += graph["problems"]
-            self.summaries.expect(addition.scope)
+            await self._derive(addition, to_utterances(pairs), derived)
+            results += [outcome_item(o) for o in derived.outcomes if o.event != "NONE"]
         result: dict[str, Any] = {
             "results": results,
             **stored.receipt(),
-            "relations": relations,
-            "problems": problems,
+            "relations": derived.relations,
+            "problems": derived.problems,
         }
+        if addition.infer and self._extractor is None:
+            result["message"] = NO_MODEL
         if processes := self._processes.on_add():
             items = [
                 {"id": name, "memory": message.content, "role": message.role.value}
@@ -150,56 +158,121 @@ class Ingestor:
             result["processes"] = [await run_process(process, items) for process in processes]
         return result
 
-    async def extract(self, addition: Addition, stored: StoredMessages) -> None:
-        """Derive only memories from stored messages."""
-        if pairs := stored.pairs():
-            await self._extract_memories(addition, to_utterances(pairs), [])
+    async def _derive(
+        self, addition: Addition, utterances: Sequence[Utterance], derived: Derived
+    ) -> None:
+        if addition.memory_type == PROCEDURAL:
+            work = self._summarise_procedure(addition, utterances, derived)
+            await _report_failure("memories", work, derived.problems)
+        elif self._extractor is not None:
+            await self.extract(addition, utterances, derived)
+        if self._extractor is not None:
+            self.summaries.expect(addition.scope)
 
-    async def _extract_with_context(
-        self, scope: Scope, utterances: Sequence[Utterance], outcomes: Sequence[PlanOutcome]
-    ) -> dict[str, Any]:
-        """Extract relations; messages that refer back are read after those before them."""
-        refers = any(refers_back(utterance.text) for utterance in utterances)
-        context = await self._context(scope, utterances) if refers else ()
-        graph = await write_relations(self._library, self._extractor, scope, utterances, context)
+    async def extract(
+        self, addition: Addition, utterances: Sequence[Utterance], derived: Derived
+    ) -> list[str]:
+        """Derive memories and relations from stored messages, one call of the model a part.
+
+        Return the ids of the messages that the model has read.
+        """
+        from memrecall.extraction.model import split
+
+        done: list[str] = []
+        for part in split(utterances):
+            work = self._extract_part(addition, part, derived)
+            if await _report_failure("memories", work, derived.problems):
+                done += [utterance.message_id for utterance in part]
+        return done
+
+    async def _extract_part(
+        self, addition: Addition, utterances: Sequence[Utterance], derived: Derived
+    ) -> bool:
+        """Derive what one call of the model reads; return whether it was read."""
+        assert self._extractor is not None  # noqa: S101 -- callers have checked
+        scope = addition.scope
+        context = await self._context(scope, utterances)
+        sources = {utterance.message_id: utterance for utterance in (*context, *utterances)}
+        reader = _Reader(self, scope, utterances, addition.prompt, context)
+
+        async def plan() -> list[PlanStep]:
+            extracted = await reader.read()
+            keys = {key for fact in extracted.facts for key in fact.replaces}
+            found = await self._library.store.memories(scope.own).get_many(sorted(keys))
+            records = {record.memory_key: record for record in found}
+            return [
+                step
+                for number, fact in enumerate(extracted.facts)
+                for step in _plan_fact(fact, number, records, sources, addition)
+            ]
+
+        outcomes = await self._apply(scope, plan, EXTRACTION)
+        extracted = reader.extracted
+        derived.problems.extend([*filter(None, [extracted.problem]), *extracted.dropped])
+        derived.outcomes.extend(outcomes)
+        derived.relations.extend(
+            await self._relate(scope, extracted, [*context, *utterances], outcomes)
+        )
+        return not extracted.problem
+
+    async def _relate(
+        self,
+        scope: Scope,
+        extracted: Extracted,
+        utterances: Sequence[Utterance],
+        outcomes: Sequence[PlanOutcome],
+    ) -> list[dict[str, Any]]:
+        relations = await write_relations(self._library, scope, extracted, utterances)
         # The graph takes each relation for the latest one; the memories know better.
         added = [o.memory_key for o in outcomes if o.memory_key and o.event in ("ADD", "UPDATE")]
         states = await self._library.store.memories(scope).get_states(added) if added else []
         keys = [memory.memory_key for memory in states if memory.valid_to or memory.deleted_at]
         keys += [outcome.successor_key for outcome in outcomes if outcome.successor_key]
         await self._library.changes(scope).follow_neighbours(keys)
-        return graph
+        return relations
+
+    async def extract_graph(self, scope: Scope, utterances: Sequence[Utterance]) -> dict[str, Any]:
+        """Write only the entities and relations of messages; return them."""
+        if self._extractor is None:
+            return {"entities": [], "relations": [], "problems": [NO_MODEL]}
+        extracted = await self.read(scope, utterances)
+        return {
+            "entities": [{"name": e.name, "type": e.type} for e in extracted.entities],
+            "relations": await write_relations(self._library, scope, extracted, utterances),
+            "problems": [extracted.problem] if extracted.problem else [],
+        }
+
+    async def relate_memory(self, scope: Scope, record: MemoryRecord) -> None:
+        """Write the relations that the corrected text of a memory states, as long as it holds."""
+        if record.subject is None or record.provenance.conflicts_with:
+            return  # Nobody's facts and mere claims are not in the graph.
+        if self._extractor is not None:
+            source = record.source_message_ids[-1] if record.source_message_ids else ""
+            said = Utterance(source, record.speaker, Role.USER, record.content, record.since)
+            extracted = await self.read(scope, [said])
+            await write_relations(self._library, scope, extracted, [said])
+        await self._library.changes(scope).follow_neighbours([record.memory_key])
 
     async def remember(
         self, scope: Scope, memory: NewMemory, *, origin: Origin, actor: str
     ) -> list[PlanOutcome]:
-        """Store a memory as it is, unless it is known; it replaces what it contradicts.
+        """Store a memory as it is, unless it is stored already.
 
-        The first outcome is about the memory, the others about memories that it ended. What the
-        user said is kept: only the user's own messages replace it.
+        With a model, it replaces the memories that do not hold any more because of it. The first
+        outcome is about the memory, the others about memories that it ended. What the user said is
+        kept: only the user's own messages replace it.
         """
         memory, scope = protect_new(self._library.store.database.privacy, memory), scope.own
-        extracted = await self._read_facts(scope, [Utterance("", None, Role.USER, memory.content)])
-        facts = [fact for fact in extracted.facts if fact.memory_type != RETRACTION]
-        whole = as_one_fact(memory.content, facts)
+        said = [Utterance("", None, Role.USER, memory.content)]
+        reader = _Reader(self, scope, said)
 
         async def plan() -> list[PlanStep]:
-            stored = await find_related(self._library, scope, [whole, *facts])
-            if equal := find_equal_claim(whole, stored.values()):
-                return [PlanStep("NONE", memory, equal)]
-            related = known_memories(stored)
-            decided = await self._decide([whole], related)
-            if known := next((d for d in decided if d.event == "NONE"), None):
-                return [PlanStep("NONE", memory, known.memory_key)]
-            if whole.field is None and facts:
-                decided = await self._decide(facts, related)
-            replaced = [d.memory_key for d in decided if d.event in ("UPDATE", "DELETE")]
-            records = [stored[key] for key in replaced if key is not None]
-            slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
-            update: dict[str, Any] = slot if whole.field else {}
-            if memory.memory_type == "general" and len({f.memory_type for f in facts}) == 1:
-                update = {**update, "memory_type": facts[0].memory_type}  # decides the project
-            return plan_replacement(memory.model_copy(update=update), records, origin)
+            extracted = await reader.read() if self._extractor is not None else Extracted()
+            facts = [fact for fact in extracted.facts if fact.memory_type != RETRACTION]
+            keys = list(dict.fromkeys(key for fact in facts for key in fact.replaces))
+            records = await self._library.store.memories(scope).get_many(keys)
+            described = _describe_memory(memory, facts[0]) if len(facts) == 1 else memory
+            return _plan_replacement(described, records, origin)
 
         return await self._apply(scope, plan, actor)
 
@@ -211,6 +284,8 @@ class Ingestor:
         async def attempt() -> list[PlanOutcome]:
             last_change = await self._library.store.memories(scope).last_change()
             steps = await plan()
+            if not steps:
+                return []
             return await self._library.apply_plan(scope, steps, actor=actor, decided_at=last_change)
 
         async with self._locks.setdefault(scope.user_id, asyncio.Lock()):
@@ -219,74 +294,70 @@ class Ingestor:
                     return await attempt()
             return await attempt()
 
-    async def _extract_memories(
-        self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
-    ) -> Sequence[PlanOutcome]:
-        scope = addition.scope
-        context = await self._context(scope, utterances)
-        extracted = await self._read_facts(scope, utterances, addition.prompt, context)
-        problems += [*filter(None, [extracted.problem]), *extracted.dropped]
-        if not extracted.facts and not extracted.claims:
-            return ()
-        claims = extracted.claims
-        sources = {utterance.message_id: utterance for utterance in utterances}
+    async def find_known(self, scope: Scope, utterances: Sequence[Utterance]) -> list[KnownMemory]:
+        """Return the memories that new messages may repeat or replace: all, or those about them.
 
-        async def plan() -> list[PlanStep]:
-            records = await find_related(self._library, scope, (*extracted.facts, *claims))
-            related = known_memories(records)
-            stated = {key: records[key] for key in related}
-            outdated = list(decide_outdated(extracted.facts, related, stated, sources))
-            is_outdated = {id(decision.fact) for decision in outdated}
-            facts = [fact for fact in extracted.facts if id(fact) not in is_outdated]
-            decided = await self._extractor.decide(facts, list(related.values()))
-            problems.extend({decided.problem} - {"", *problems})
-            places = {id(fact): place for place, fact in enumerate(extracted.facts)}
-            steps = [
-                replace(
-                    _plan_step(decision, stated, sources, addition),
-                    fact=places.get(id(decision.fact)),
-                )
-                for decision in (*outdated, *decided.decisions)
-            ]
-            return [*steps, *_claim_steps(claims, records, sources, addition)]
+        Claims are left out, because nobody has confirmed them.
+        """
+        store, scope = self._library.store, scope.own
+        page = await store.memories(scope).page(MemoryQuery(), limit=MOST_KNOWN)
+        records = {record.memory_key: record for record in page.items}
+        if page.next_cursor is not None:
+            records = await self._find_related(scope, utterances)
+        return [_to_known(r) for r in records.values() if not r.provenance.conflicts_with]
 
-        return await self._apply(scope, plan, EXTRACTION)
+    async def _find_related(
+        self, scope: Scope, utterances: Sequence[Utterance]
+    ) -> dict[str, MemoryRecord]:
+        store = self._library.store
+        user = await store.read_version(scope)  # A write waits for no vectors of earlier rows.
+        keys: dict[str, None] = {}
+        for utterance in utterances:
+            if not utterance.is_from_person or len(keys) >= MOST_KNOWN:
+                continue
+            request = SearchRequest(
+                utterance.text[:_LONGEST_QUERY], limit=_RELATED_PER_MESSAGE, kind="memory"
+            )
+            hits = await self._library.search(scope, request, user)
+            keys |= dict.fromkeys(hit.key for hit in hits.results)
+        records = await store.memories(scope).get_many(list(keys)[:MOST_KNOWN])
+        return {record.memory_key: record for record in records}
 
-    async def _decide(
-        self, facts: Sequence[Fact], related: dict[str, KnownMemory]
-    ) -> list[Decision]:
-        """Return the decisions that name a memory which the extractor was shown."""
-        decided = await self._extractor.decide(facts, list(related.values()))
-        return [decision for decision in decided.decisions if decision.memory_key in related]
-
-    async def _read_facts(
+    async def read(
         self,
         scope: Scope,
         utterances: Sequence[Utterance],
         prompt: str | None = None,
         context: Sequence[Utterance] = (),
+        known: Sequence[KnownMemory] = (),
     ) -> Extracted:
+        """Return what the model reads in messages."""
+        assert self._extractor is not None  # noqa: S101 -- callers have checked
         version = await self._library.store.feed(scope.user_id).version()
-        return await self._extractor.facts(
+        return await self._extractor.extract(
             utterances,
             now=datetime.now(UTC),
             zone=ZoneInfo(version.time_zone if version else "UTC"),
             prompt=prompt,
             context=context,
+            known=known,
         )
 
     async def _summarise_procedure(
-        self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
-    ) -> Sequence[PlanOutcome]:
+        self, addition: Addition, utterances: Sequence[Utterance], derived: Derived
+    ) -> None:
         """Store one memory of how the conversation went."""
-        summary = await self._extractor.summarise(utterances, _PROCEDURE_LENGTH)
-        problems += [summary.problem] if summary.problem else []
+        summary = await summarise_with(self._extractor, utterances, _PROCEDURE_LENGTH)
+        if summary.problem:
+            derived.problems.append(summary.problem)
         if addition.prompt:
-            problems.append("memories: a procedural memory is made without the prompt")
+            derived.problems.append("memories: a procedural memory is made without the prompt")
         fact = Fact(summary.text, source_ids=tuple(u.message_id for u in utterances))
         sources = {utterance.message_id: utterance for utterance in utterances}
-        step = _plan_step(Decision("ADD", fact, text=fact.text), {}, sources, addition)
-        return await self._library.apply_plan(addition.scope, [step], actor=EXTRACTION)
+        steps = _plan_fact(fact, 0, {}, sources, addition)
+        derived.outcomes.extend(
+            await self._library.apply_plan(addition.scope, steps, actor=EXTRACTION)
+        )
 
     async def _context(self, scope: Scope, utterances: Sequence[Utterance]) -> list[Utterance]:
         """Return the messages before new ones in their session."""
@@ -295,6 +366,29 @@ class Ingestor:
         first = utterances[0].message_id
         earlier = await timeline.thread(first, session_id=session, limit=CONTEXT)
         return [to_utterance(message) for message in earlier]
+
+
+@dataclass
+class _Reader:
+    """Reads messages with the model; again if what is known has changed meanwhile."""
+
+    ingestor: Ingestor
+    scope: Scope
+    utterances: Sequence[Utterance]
+    prompt: str | None = None
+    context: Sequence[Utterance] = ()
+    extracted: Extracted = field(default_factory=Extracted)
+    _known: list[KnownMemory] | None = None
+
+    async def read(self) -> Extracted:
+        """Return the facts and relations, given the memories that are known now."""
+        known = await self.ingestor.find_known(self.scope, self.utterances)
+        if known != self._known:
+            self.extracted = await self.ingestor.read(
+                self.scope, self.utterances, self.prompt, self.context, known
+            )
+            self._known = known
+        return self.extracted
 
 
 async def _report_failure(name: str, work: Awaitable[Result], problems: list[str]) -> Result | None:
@@ -307,64 +401,112 @@ async def _report_failure(name: str, work: Awaitable[Result], problems: list[str
         return None
 
 
-def _claim_steps(
-    claims: Sequence[Fact],
+def _to_known(record: MemoryRecord) -> KnownMemory:
+    return KnownMemory(
+        memory_key=record.memory_key,
+        text=record.content,
+        subject=record.subject or USER,
+        field=record.field,
+        memory_type=record.memory_type,
+        valid_from=record.valid_from,
+    )
+
+
+def _plan_fact(
+    fact: Fact,
+    number: int,
     records: Mapping[str, MemoryRecord],
     utterances: Mapping[str, Utterance],
     addition: Addition,
 ) -> list[PlanStep]:
-    """Return steps that store the claims that contradict the user; others are dropped."""
-    steps: list[PlanStep] = []
-    for place, claim in enumerate(claims):
-        conflicts = find_conflicts(claim, records.values())
-        if find_equal_claim(claim, records.values()) or claim in claims[:place]:
-            continue
-        if not conflicts or claim.memory_type == RETRACTION:
-            continue
-        sources = [utterances[name] for name in claim.source_ids if name in utterances]
-        origin = least_trusted(sources)
-        # A claim in the user's message that is not in their own words is a quotation.
-        origin = Origin.IMPORT if origin is Origin.USER else origin
-        memory = _fact_memory(claim, claim.text, sources, addition).as_claim(*conflicts)
-        steps.append(PlanStep("ADD", memory, origin=origin, reason=CONFLICTING))
-    return steps
-
-
-def _plan_step(
-    decision: Decision,
-    records: Mapping[str, MemoryRecord],
-    utterances: Mapping[str, Utterance],
-    addition: Addition,
-) -> PlanStep:
-    """Return a decision as a plan step; a key that the extractor was not shown is ignored.
+    """Return the steps that store a fact and end what it replaces.
 
     What was said after the fact stays: the fact becomes part of its history.
     """
-    fact, event, reason = decision.fact, decision.event, decision.reason
-    record = records.get(decision.memory_key or "")
+    replaced = [records[key] for key in fact.replaces if key in records]
     sources = [utterances[name] for name in fact.source_ids if name in utterances]
-    if record is None:
-        event = "NONE" if event in ("NONE", "DELETE") else "ADD"
-    elif event in ("UPDATE", "DELETE") and is_earlier(sources, record) and not denies(record, fact):
-        event = "NONE" if event == "DELETE" else "ADD"
-        reason = f"it was said before: {record.content}"
-    key = record.memory_key if record else None
-    if event in ("NONE", "DELETE"):
-        return PlanStep(event, memory_key=key, reason=reason)
-    fact = replace(fact, field=fact.field or decision.field)
-    memory = _fact_memory(fact, decision.text or fact.text, sources, addition)
-    return PlanStep(event, memory, key, least_trusted(sources), reason)
+    origin = _least_trusted(sources)
+    if fact.memory_type == RETRACTION:
+        reason = "the speaker asked to forget it"
+        ended = [r for r in replaced if _may_end(r, origin) and not _is_earlier(sources, r)]
+        return [PlanStep("DELETE", memory_key=r.memory_key, reason=reason) for r in ended]
+    memory = _fact_memory(fact, sources, addition)
+    first = next(iter(replaced), None)
+    if first is None:
+        return [PlanStep("ADD", memory, None, origin, "it is new", fact=number)]
+    if _is_earlier(sources, first):
+        reason = f"it was said before: {first.content}"
+        return [PlanStep("ADD", memory, first.memory_key, origin, reason, fact=number)]
+    reason = f"it replaces: {first.content}"
+    steps = [PlanStep("UPDATE", memory, first.memory_key, origin, reason, fact=number)]
+    for record in replaced[1:]:
+        if not _is_earlier(sources, record) and _may_end(record, origin):
+            reason = f"it ended: {record.content}"
+            steps.append(
+                PlanStep("DELETE", memory_key=record.memory_key, reason=reason, fact=number)
+            )
+    return steps
 
 
-def _fact_memory(
-    fact: Fact, text: str, sources: Sequence[Utterance], addition: Addition
-) -> NewMemory:
+def _may_end(record: MemoryRecord, origin: Origin) -> bool:
+    """Return True unless the user said it, and something else would end it."""
+    return origin is Origin.USER or record.provenance.origin is not Origin.USER
+
+
+def _is_earlier(sources: Sequence[Utterance], record: MemoryRecord) -> bool:
+    """Return True if the sources predate the memory.
+
+    A user's own message never counts as older than someone else's claim.
+    """
+    is_own = record.provenance.origin is Origin.USER or _least_trusted(sources) is not Origin.USER
+    said_at = _latest_time(sources)
+    return is_own and said_at is not None and said_at < record.said_at
+
+
+def _least_trusted(sources: Sequence[Utterance]) -> Origin:
+    """Return the origin of a fact that comes from some messages."""
+    origins = {origin_of(source.role) for source in sources}
+    return next((origin for origin in _LEAST_TRUSTED_FIRST if origin in origins), Origin.USER)
+
+
+def _latest_time(sources: Iterable[Utterance]) -> datetime | None:
+    """Return the time of the last of some messages, if any has one."""
+    return max((source.ts for source in sources if source.ts is not None), default=None)
+
+
+def _plan_replacement(
+    memory: NewMemory, replaced: Sequence[MemoryRecord], origin: Origin
+) -> list[PlanStep]:
+    """Return steps that store a memory and end those it replaces, but for the user's own."""
+    ended = [record for record in replaced if _may_end(record, origin)]
+    kept = [record for record in replaced if record not in ended]
+    reason = f"it replaces: {ended[0].content}" if ended else ""
+    if kept:
+        reason = f"the user said otherwise, which is kept: {kept[0].content}"
+        memory = memory.as_claim(*(record.memory_key for record in kept))
+    first = ended[0].memory_key if ended else None
+    return [
+        PlanStep("UPDATE" if ended else "ADD", memory, first, origin, reason, fact=0),
+        *(PlanStep("DELETE", memory_key=record.memory_key, fact=0) for record in ended[1:]),
+    ]
+
+
+def _describe_memory(memory: NewMemory, fact: Fact) -> NewMemory:
+    """Return a memory with the slot and the type of the only fact that it states."""
+    update: dict[str, Any] = {"subject": memory.subject or fact.subject[:NAME_LENGTH]}
+    update["field"] = memory.field or fact.field
+    if memory.memory_type == "general":
+        update["memory_type"] = fact.memory_type  # decides the project
+    return memory.model_copy(update=update)
+
+
+def _fact_memory(fact: Fact, sources: Sequence[Utterance], addition: Addition) -> NewMemory:
     now = datetime.now(UTC)
-    latest = latest_time(sources)
+    latest = _latest_time(sources)
     valid_from = fact.valid_from or latest
     speakers = {source.speaker for source in sources if source.speaker}
     return NewMemory(
-        content=text,
+        content=fact.text,
         memory_type=addition.memory_type or fact.memory_type,
         layer=addition.layer,
         keywords=tuple(
@@ -379,6 +521,7 @@ def _fact_memory(
         speaker=speakers.pop() if len(speakers) == 1 else None,
         field=fact.field,
         expires_at=addition.expires_at,
+        doubts=fact.doubts,
         said_at=latest and min(latest, now),
     )
 
@@ -398,3 +541,21 @@ def _message_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory,
         expires_at=addition.expires_at,
     )
     return memory, origin_of(message.role)
+
+
+def _note_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory, Origin] | None:
+    """Return the memory of a message that asks to remember something, or None."""
+    text = noted_text(message.content) if message.role is Role.USER else None
+    if text is None:
+        return None
+    memory = NewMemory(
+        content=text,
+        memory_type=addition.memory_type or "general",
+        layer=addition.layer,
+        metadata=addition.metadata,
+        sensitive=addition.sensitive,
+        valid_from=message.ts,
+        speaker=message.speaker,
+        expires_at=addition.expires_at,
+    )
+    return memory, Origin.USER

@@ -87,9 +87,10 @@ class ShortTermMemory:
         return tuple(item for item in self._items if item.message_id not in self._hidden)
 
     async def update(self, erased: Collection[str] = ()) -> None:
-        """Drop erased messages, and follow which of the others are hidden."""
-        self._items = [item for item in self._items if item.message_id not in erased]
+        """Drop erased messages, and follow which of the others any process has hidden."""
         ids = [item.message_id for item in self._items if item.message_id is not None]
+        gone = frozenset(erased) | await self._state.erased_among(ids)
+        self._items = [item for item in self._items if item.message_id not in gone]
         self._hidden = await self._state.hidden_among(ids)
 
     async def add(self, items: Sequence[Item | str]) -> Checkpoint | None:
@@ -114,6 +115,7 @@ class ShortTermMemory:
         """Save all items and the scratch data now."""
         self._require_open()
         check_json("scratch", self.scratch)
+        await self.update()  # an erased message must not come back with the state
         state = {"items": [asdict(item) for item in self._items], "scratch": self.scratch}
         checkpoint = await self._state.save(state)
         self._unsaved, self._saved_at = 0, self._clock()

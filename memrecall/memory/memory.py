@@ -6,28 +6,27 @@ from functools import partial
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.extraction.conflicts import rows_contradict
 from memrecall.memory.base import ScopeBinding
-from memrecall.memory.graph import relate_memory
 from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import run_process
+from memrecall.memory.kinds import Kinds, covered_kinds
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
     find_updatable,
     follow_text,
     iterate_users,
-    list_memories,
-    list_messages,
+    list_kinds,
     list_of_users,
     memory_item,
+    mention_messages,
     message_item,
     name_authors,
     parse_update,
     quote_conflicts,
 )
+from memrecall.memory.removal import RemovalMixin
 from memrecall.memory.retention import RetentionMixin
-from memrecall.memory.search import Kinds, MemorySearch, search_memories
-from memrecall.memory.sessions import SessionsMixin
+from memrecall.memory.search import MemorySearch, search_memories
 from memrecall.memory.spaces import accepts_space_keys
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME
@@ -43,14 +42,15 @@ _LIMIT = 100
     *("import_", "erase", "erase_project", "reset", "sweep", "delete_space"),
     *("close", "schedule_sweeps"),
 )
-class AsyncMemory(SessionsMixin, RetentionMixin):
+class AsyncMemory(RemovalMixin, RetentionMixin):
     """Long-term memory for the users of an agent.
 
     What is bound here (`user_id`, `agent_id`, `session_id`, `project`, `permissions`) holds for
     every call. In a project, others are read with `all_projects` only. `actor` is the author that
     change histories record. Without `db`, `settings` or a `library` the database of the settings
     is opened at first use. Without an `extractor`, the `llm` (also called `model_client`) extracts
-    facts, or the model of the settings, or else rules do. `embedder`, `graph_db` and `vector_db`
+    facts, or the model of the settings; without a model what was said is kept as it was said,
+    and found. `embedder`, `graph_db` and `vector_db`
     replace what the settings name; `prompt` is used by every `add` without one.
     """
 
@@ -73,7 +73,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         timestamp: datetime | str | float | None = None,
         expiration_date: date | str | None = None,
     ) -> dict[str, Any]:
-        """Store messages and, with `infer`, the facts in them; report changes and failures.
+        """Store messages and, with a model and `infer`, the facts in them; report what failed.
 
         `messages` is a text, a dict with role and content, a message object of a supported
         framework, or a list of them. `memory_type` "short" and "long" choose the layer;
@@ -113,17 +113,22 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         return await jobs.follow(store, work, scope.user_id, {"messages": receipt["messages"]})
 
     @accepts_space_keys
-    async def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:
+    async def get(
+        self, memory_id: str, *, user_id: str | None = None, kinds: Kinds = "all"
+    ) -> dict[str, Any] | None:
         """Return a memory or message by its id, or None if it is missing or deleted."""
+        covered = covered_kinds(kinds)
         store = (await self._open()).library.store
         try:
             scope = await self._scope_of(store, memory_id, user_id)
         except NotFound:
             return None
-        items = list(map(memory_item, await store.memories(scope).get_many([memory_id])))
-        await quote_conflicts(store, scope, items)
-        messages = [] if items else await store.timeline(scope).get_many([memory_id])
-        items += map(message_item, messages)
+        items: list[dict[str, Any]] = []
+        if "memory" in covered:
+            items += map(memory_item, await store.memories(scope).get_many([memory_id]))
+            await quote_conflicts(store, scope, items)
+        if "message" in covered and not items:
+            items += map(message_item, await store.timeline(scope).get_many([memory_id]))
         await name_authors(store, items)
         return items[0] if items else None
 
@@ -143,12 +148,14 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         superseded: bool = False,
         deleted: bool = False,
         show_expired: bool = False,
-        messages: bool = False,
+        kinds: Kinds = "memories",
     ) -> dict[str, Any]:
-        """Return a page of memories, newest first; with `messages`, of messages instead.
+        """Return a page of memories, newest first; `kinds` lists messages, or both in turn.
 
-        `superseded` includes memories that no longer hold; `deleted` lists the deleted ones. If no
-        user is bound or named, the agent or session of every user is listed in turn.
+        If there are no memories, `kept_messages` is the number of messages and `message` says how
+        to list them. `superseded` includes memories that no longer hold; `deleted` lists the
+        deleted ones. If no user is bound or named, the agent or session of every user is listed in
+        turn.
         """
         named = {"user_id": user_id, "agent_id": agent_id, "session_id": session_id}
         ids, rest = take_scope(filters, **named, run_id=run_id, project=project)
@@ -159,10 +166,12 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         store = (await self._open()).library.store
         limit = choose_limit(limit, top_k, _LIMIT)
         require_limit("limit", limit, LARGEST_LIST)
-        list_page = partial(list_messages if messages else list_memories, store, query)
+        list_page = partial(list_kinds, store, query, covered_kinds(kinds))
         if self._binding.has_user or ids.user_id is not None:
-            return await list_page(scope, limit, cursor)
-        return await list_of_users(list_page, self._scopes(store, scope, None), limit, cursor)
+            page = await list_page(scope, limit, cursor)
+        else:
+            page = await list_of_users(list_page, self._scopes(store, scope, None), limit, cursor)
+        return mention_messages(page)
 
     async def search(
         self,
@@ -187,8 +196,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
     ) -> dict[str, Any]:
         """Return the memories and messages most relevant to a query, with scores from 0 to 1.
 
-        A memory and the message that it comes from (`source`) are one result; `kinds` "memory" or
-        "message" searches one kind. `rerank=False` returns the plain rank fusion of words and
+        A memory and the message that it comes from (`source`) are one result; `kinds` "memories" or
+        "messages" searches one kind. `rerank=False` returns the plain rank fusion of words and
         meaning. `reference_date` is today for words such as "yesterday"; `as_of` searches what was
         known and valid then. `time` is a period such as "last week" or 上周; without
         results in it, `nearest` is the closest time. `explain` adds the parts of each score.
@@ -239,90 +248,12 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         await changes.update(memory_id, values, actor=self._actor, unchanged_since=since)
         record = await library.store.memories(scope).get(memory_id)
         if "content" in values:
-            await relate_memory(library, scope, record)
+            await (await self._open()).ingestor.relate_memory(scope, record)
         if {"content", "summary"}.intersection(values):
             library.vectors.expect({scope.user_id: 1})
         item = memory_item(record)
         await quote_conflicts(library.store, scope, [item])
         return {**item, "event": "UPDATE", "message": "updated"}
-
-    @accepts_space_keys
-    async def delete(
-        self, memory_id: str, *, user_id: str | None = None, sources: bool = False
-    ) -> dict[str, Any]:
-        """Hide a memory at once, and what rests on it alone; `undo` restores it until it is purged.
-
-        With `sources`, also the messages that it comes from. A message is erased permanently.
-        """
-        library = (await self._open()).library
-        scope = await self._scope_of(library.store, memory_id, user_id)
-        if await library.store.timeline(scope).get_many([memory_id]):
-            erased = await self.delete_message(memory_id, user_id=scope.user_id)
-            return {**erased, "message": "erased", "messages": []}
-        await library.store.memories(scope).get(memory_id)
-        removal = await library.changes(scope).delete(
-            [memory_id], actor=self._actor, sources=sources
-        )
-        await self._update_short_term(scope.user_id)
-        fields = {"event": "DELETE", "message": "deleted", "messages": list(removal.messages)}
-        return {"id": memory_id, **fields}
-
-    @accepts_space_keys
-    async def undo(
-        self,
-        memory_id: str,
-        *,
-        user_id: str | None = None,
-        unchanged_since: datetime | str | None = None,
-    ) -> dict[str, Any]:
-        """Revert the last change of a memory (update, supersession, deletion).
-
-        Repeated, it walks back one change at a time to the first memory of the fact. Conflict at
-        the start, if a memory that holds now contradicts the one to restore, or if it was changed
-        after `unchanged_since`.
-        """
-        since = parse_moment(unchanged_since, "unchanged_since")
-        library = (await self._open()).library
-        scope = await self._scope_of(library.store, memory_id, user_id)
-        await library.changes(scope).undo(
-            memory_id, actor=self._actor, contradicts=rows_contradict, unchanged_since=since
-        )
-        library.vectors.expect({scope.user_id: 1})
-        await self._update_short_term(scope.user_id)
-        return {"id": memory_id, "event": "UNDO", "message": "undone"}
-
-    @accepts_space_keys
-    async def purge(
-        self, memory_id: str, *, user_id: str | None = None, sources: bool = False
-    ) -> dict[str, Any]:
-        """Erase a memory permanently, with its history, vector and all that quotes it.
-
-        With `sources`, also the messages that it comes from.
-        """
-        library = (await self._open()).library
-        scope = await self._scope_of(library.store, memory_id, user_id)
-        async with library.store.database.erasing():
-            removal = await library.purge(scope, [memory_id], sources=sources, actor=self._actor)
-            await self._update_short_term(scope.user_id, removal.messages)
-        fields = {"purged": len(removal.memories), "messages": list(removal.messages)}
-        return {"id": memory_id, **fields}
-
-    @accepts_space_keys
-    async def delete_message(
-        self, message_id: str, *, user_id: str | None = None
-    ) -> dict[str, Any]:
-        """Erase a message permanently, and the memories that were derived from it alone.
-
-        Nothing happens if it was erased before; NotFound if the user never had it.
-        """
-        if not self._binding.has_user and user_id is None:
-            raise InvalidArgument("a message needs a user_id", hint="Users may have equal ids")
-        library, scope = (await self._open()).library, self._scope(user_id)
-        async with library.store.database.erasing():
-            removal = await library.delete_message(scope, message_id, actor=self._actor)
-            await self._update_short_term(scope.user_id, removal.messages)
-        counts = {"deleted": len(removal.messages), "memories": list(removal.memories)}
-        return {"id": message_id, "event": "DELETE", **counts}
 
     async def reset(self) -> None:
         """Erase all users and spaces completely; only a memory that is bound to nothing can."""
@@ -343,11 +274,11 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         session_id: str | None = None,
         *,
         limit: int = 100,
-        messages: bool = False,
+        kinds: Kinds = "memories",
     ) -> dict[str, Any]:
         """Run a registered function over the newest memories or messages."""
         process = self._shared.processes.find(name)
-        page = await self.get_all(user_id, agent_id, session_id, limit=limit, messages=messages)
+        page = await self.get_all(user_id, agent_id, session_id, limit=limit, kinds=kinds)
         return await run_process(process, page["results"])
 
-    write, retrieve, forget = add, search, delete
+    write, retrieve = add, search

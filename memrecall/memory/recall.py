@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from memrecall.embedding.base import TextEmbedder
 from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
@@ -104,12 +103,12 @@ def client_of(settings: Settings) -> Any:
     return make_client(settings)
 
 
-def make_extractor(
-    settings: Settings, client: Any = None, embedder: TextEmbedder | None = None
-) -> Extractor:
-    """Return a model extractor if a client is passed or configured, else the rule extractor."""
-    # Imported here because a program that only searches needs neither rules nor models.
-    from memrecall.extraction import ModelExtractor, RuleExtractor
-
+def make_extractor(settings: Settings, client: Any = None) -> Extractor | None:
+    """Return an extractor with the client that is passed or configured; None without a model."""
     model = client or client_of(settings)
-    return RuleExtractor() if answers_by_rules(model) else ModelExtractor(model, embedder=embedder)
+    if answers_by_rules(model):
+        return None
+    # Imported here because a program that only searches needs no model.
+    from memrecall.extraction import ModelExtractor
+
+    return ModelExtractor(model, verify=settings.verify)

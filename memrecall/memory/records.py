@@ -12,8 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument, describe_validation_error
-from memrecall.extraction.protocol import USER, Utterance
-from memrecall.extraction.signature import fact_keywords
+from memrecall.extraction.protocol import USER, Utterance, fact_keywords
 from memrecall.memory.mem0 import expiration_date, parse_expiration
 from memrecall.scope import Scope, space_of, space_owner
 from memrecall.search import Hit
@@ -41,6 +40,7 @@ from memrecall.types import (
 
 _MESSAGES_PER_PAGE = 200
 _USERS_PER_PAGE = 200
+_IN_MESSAGES = "messages:"  # begins the cursor of a list that has reached the messages
 _NOT_SHOWN = {"provenance", "deleted_at", "last_recalled_at", "author"}
 _MESSAGE_FIELDS = {
     "role",
@@ -160,6 +160,8 @@ def memory_item(record: MemoryRecord) -> dict[str, Any]:
         "origin": record.provenance.origin.value,
         "actor": record.provenance.actor,
         "conflicts_with": [{"id": key} for key in record.provenance.conflicts_with],
+        "checked": record.checked,
+        **({} if record.checked else {"doubts": list(record.provenance.doubts)}),
         **_shared_fields(record),
     }
 
@@ -215,7 +217,12 @@ def hit_item(hit: Hit, row: UserRow) -> dict[str, Any]:
         item["conflicts_with"] = [{"id": key} for key in hit.conflicts_with]
     if hit.space is not None:
         item["author"] = hit.author
-    return {**item, "score": hit.score, "probability": hit.probability}
+    return {
+        **item,
+        "score": hit.score,
+        "probability": hit.probability,
+        **({"below_threshold": True} if hit.below_threshold else {}),
+    }
 
 
 def score_details(hit: Hit, threshold: float) -> dict[str, float]:
@@ -276,6 +283,52 @@ def quote_message(message: Message) -> dict[str, Any]:
     }
 
 
+async def list_kinds(
+    store: Store,
+    query: MemoryQuery,
+    kinds: frozenset[str],
+    scope: Scope,
+    limit: int,
+    cursor: str | None,
+) -> dict[str, Any]:
+    """Return a page of memories, of messages, or of all memories and then all messages.
+
+    A first page without memories has the number of messages.
+    """
+    is_in_messages, inner = "memory" not in kinds, cursor
+    if len(kinds) > 1 and cursor is not None and cursor.startswith(_IN_MESSAGES):
+        is_in_messages, inner = True, cursor.removeprefix(_IN_MESSAGES) or None
+    if not is_in_messages:
+        page = await list_memories(store, query, scope, limit, inner)
+        if "message" not in kinds:
+            if not page["results"] and cursor is None and not query.deleted:
+                page["kept_messages"] = await store.timeline(scope).count(query.session_id)
+            return page
+        left = limit - len(page["results"])
+        if page["next_cursor"] is not None or not left:
+            return {**page, "next_cursor": page["next_cursor"] or _IN_MESSAGES}
+        rest = await list_messages(store, query, scope, left, None)
+        return _in_messages(rest, page["results"])
+    page = await list_messages(store, query, scope, limit, inner)
+    return page if "memory" not in kinds else _in_messages(page, ())
+
+
+def _in_messages(page: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a page of messages after memories, with a cursor that says so."""
+    cursor = page["next_cursor"]
+    following = None if cursor is None else _IN_MESSAGES + cursor
+    return {"results": [*before, *page["results"]], "next_cursor": following}
+
+
+def mention_messages(page: dict[str, Any]) -> dict[str, Any]:
+    """Return a page that says how to list the messages, if it has none but they are kept."""
+    if not page.get("kept_messages"):
+        return page
+    count = page["kept_messages"]
+    kept = "1 message is kept" if count == 1 else f"{count} messages are kept"
+    return {**page, "message": f'no memories; {kept}: list them with kinds="messages"'}
+
+
 async def list_memories(
     store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
 ) -> dict[str, Any]:
@@ -293,13 +346,15 @@ async def list_messages(
     """Return a page of messages, newest first."""
     if query.filter != NO_FILTER:
         raise InvalidArgument(
-            "a list of messages takes no filters", hint='Search with kinds="message" instead'
+            "a list of messages takes no filters", hint='Search with kinds="messages" instead'
         )
     message_filter = MessageFilter(session_id=query.session_id)
     items: list[dict[str, Any]] = []
     while len(items) < limit:
         size = min(_MESSAGES_PER_PAGE, limit - len(items))
-        page = await store.timeline(scope).page(message_filter, page_size=size, cursor=cursor)
+        page = await store.timeline(scope).page(
+            message_filter, page_size=size, cursor=cursor, hidden=query.deleted
+        )
         items += [message_item(message) for message in page.items]
         cursor = page.next_cursor
         if cursor is None or len(page.items) < size:  # the last page, or one of many bytes
@@ -317,16 +372,19 @@ async def list_of_users(
     """Return a page that goes from user to user; its cursor names the last user."""
     last_user, inner = ("", None) if cursor is None else _parse_user_cursor(cursor)
     items: list[dict[str, Any]] = []
+    kept = 0
     async for scope in scopes:
         is_last_user = scope.user_id == last_user  # may have been erased since the last page
         if scope.user_id < last_user or (is_last_user and inner is None):
             continue
         page = await list_page(scope, limit - len(items), inner if is_last_user else None)
         items += page["results"]
+        kept += page.get("kept_messages", 0)
         if len(items) == limit or page["next_cursor"]:
             position = [scope.user_id, page["next_cursor"]]
             return {"results": items, "next_cursor": json.dumps(position)}
-    return {"results": items, "next_cursor": None}
+    counted = {"kept_messages": kept} if kept and not items and cursor is None else {}
+    return {"results": items, "next_cursor": None, **counted}
 
 
 def _parse_user_cursor(cursor: str) -> tuple[str, str | None]:

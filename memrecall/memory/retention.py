@@ -5,7 +5,7 @@ import hashlib
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -16,16 +16,22 @@ from memrecall.importers.exports import parse_records
 from memrecall.library.library import Library
 from memrecall.memory.base import MemoryBase
 from memrecall.memory.jobs import Schedule
-from memrecall.memory.mem0 import take_scope
+from memrecall.memory.kinds import Kinds, covered_kinds
 from memrecall.memory.records import iterate_users
 from memrecall.scope import Scope
 from memrecall.settings import Settings, parse_object
-from memrecall.store import AuditEntry, MemoryQuery, Store, read_filter
+from memrecall.store import AuditEntry, MemoryQuery, Store
 from memrecall.store.transfer import ImportCounts
 from memrecall.types import MemoryRecord
 
-_SWEEP = "sweep"
+_SWEEP, _EXPIRED = "sweep", "expired"
 _PAGE = 500
+# The tables of each kind, with what is derived from it.
+_TABLES_OF = {
+    "memory": ("memories", "revisions", "entities", "aliases", "relations"),
+    "message": ("messages", "summaries", "checkpoints"),
+}
+_KINDS = _TABLES_OF.keys()
 _EXAMPLE = '{"hours": 24, "older_than_days": 90, "purge": false}'
 
 
@@ -115,11 +121,14 @@ async def sweep_scope(library: Library, scope: Scope, options: SweepOptions) -> 
         changes = library.changes(scope)
         for reason in sorted(set(reasons.values())):
             keys = [key for key, key_reason in reasons.items() if key_reason == reason]
+            gone = reason == _EXPIRED  # the others leave room: the messages are still true
             if options.purge:
-                removed += len((await library.purge(scope, keys, actor=_SWEEP)).memories)
+                removal = await library.purge(scope, keys, sources=gone, actor=_SWEEP)
             else:
-                hidden = await changes.delete(keys, actor=_SWEEP, reason=reason, digests=False)
-                removed += len(hidden.memories)
+                removal = await changes.delete(
+                    keys, actor=_SWEEP, reason=reason, sources=gone, digests=gone
+                )
+            removed += len(removal.memories)
     results = [{"id": key, "reason": reason} for key, reason in reasons.items()]
     counts = {"found": len(reasons), "removed": removed, "reasons": Counter(reasons.values())}
     return {"dry_run": options.dry_run, **counts, "results": results}
@@ -172,7 +181,7 @@ def _reason_to_remove(record: MemoryRecord, policy: Policy, now: datetime) -> st
         return moment is not None and days is not None and moment <= now - timedelta(days=days)
 
     if policy.expired and is_past(record.expires_at, 0):
-        return "expired"
+        return _EXPIRED
     if is_past(record.valid_to, policy.superseded_days):
         return "superseded"
     if is_past(record.updated_at, policy.older_than_days):
@@ -307,43 +316,14 @@ class RetentionMixin(MemoryBase):
         self._shared.schedules.append(schedule)
         return schedule
 
-    async def delete_all(
-        self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
-        filters: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        """Hide all memories of a scope that match the filters; return their number.
-
-        If no user is bound or named, those of every user are, each user's in one transaction.
-        """
-        named = {"user_id": user_id, "agent_id": agent_id, "session_id": session_id}
-        ids, rest = take_scope(filters, **named, run_id=run_id)
-        scope = self._scope(*ids)
-        if scope.read_project is not None:  # what belongs to none is read here, not deleted
-            rest = {"AND": [rest, {"project": scope.read_project}]}
-        query = MemoryQuery(read_filter(rest), ids.session_id, superseded=True)
-        library = (await self._open()).library
-        matches = deleted = users = 0
-        async for owner in self._scopes(library.store, scope, ids.user_id):
-            keys = await library.store.memories(owner).keys(query)
-            users += bool(keys)
-            matches += len(keys)
-            if keys and not dry_run:
-                work = library.changes(owner).delete(keys, actor=self._actor, reason="all")
-                deleted += len((await work).memories)
-        message = f"{matches} would be deleted" if dry_run else f"{deleted} deleted"
-        counts = {"found": matches, "deleted": deleted, "users": users}
-        return {**counts, "dry_run": dry_run, "message": message}
-
     async def export(
-        self, user_id: str | None = None, project: str | None = None
+        self, user_id: str | None = None, project: str | None = None, *, kinds: Kinds = "all"
     ) -> AsyncGenerator[str, None]:
-        """Yield all data of a user, or of a project, as JSON lines that `import_` accepts."""
+        """Yield all data of a user, or of a project, as JSON lines that `import_` accepts.
+
+        `kinds` "memories" or "messages" leaves out the others, and what is derived from them.
+        """
+        omitted = {table for kind in _KINDS - covered_kinds(kinds) for table in _TABLES_OF[kind]}
         scope = self._scope_without_agent(user_id, project)
         resources = await self._open()
         await resources.recall_times.flush()
@@ -351,7 +331,8 @@ class RetentionMixin(MemoryBase):
         rows = resources.library.export_user(scope.user_id, scope.read_project)
         async with aclosing(rows) as records:
             async for record in records:
-                yield json.dumps(record, ensure_ascii=False)
+                if record["table"] not in omitted:
+                    yield json.dumps(record, ensure_ascii=False)
 
     async def import_(
         self, lines: Iterable[str | bytes], user_id: str | None = None

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from memrecall.errors import InvalidArgument, StorageError
+from memrecall.errors import StorageError
 from memrecall.library.library import Library
 from memrecall.memory.graph import related_names
+from memrecall.memory.kinds import Kinds, covered_kinds
 from memrecall.memory.records import (
     hit_item,
     name_authors,
@@ -20,6 +21,7 @@ from memrecall.memory.records import (
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
 from memrecall.search.ranking.people import user_to_first_person
+from memrecall.search.results import describe_threshold
 from memrecall.search.sources import join_sources, mark_outdated
 from memrecall.store import Graph, MemoryQuery, Reads, Store, UserVersion, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
@@ -28,8 +30,6 @@ from memrecall.text.times import TimeSpan
 from memrecall.types import Message, format_time
 
 _log = logging.getLogger(__name__)
-
-Kinds = Literal["memory", "message", "all"]
 
 MOST_PENDING = 500
 _MORE_ROWS = 20
@@ -102,7 +102,11 @@ async def search_memories(library: Library, scope: Scope, search: MemorySearch) 
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, search.threshold or 0.0)
     nearest = {"nearest": format_time(page.nearest)} if page.nearest else {}
-    counts = {"total_found": page.total_found, "message": page.message}
+    counts = {
+        "total_found": page.total_found,
+        "below_threshold": page.below_threshold,
+        "message": page.message,
+    }
     return {"results": results, **counts, **nearest}
 
 
@@ -131,18 +135,16 @@ async def _build_request(
     library: Library, scope: Scope, search: MemorySearch, share: int = 1
 ) -> SearchRequest:
     require_limit("limit", search.limit, LARGEST_PAGE)
-    if search.kinds not in ("memory", "message", "all"):
-        raise InvalidArgument(
-            f"kinds {search.kinds!r} is not known", hint="Use memory, message or all"
-        )
+    covered = covered_kinds(search.kinds)
     # A result may have two rows, a memory and its message, of which one may rank much lower.
-    rows = search.limit if search.kinds != "all" else 2 * search.limit + _MORE_ROWS
+    rows = search.limit if len(covered) == 1 else 2 * search.limit + _MORE_ROWS
+    kind: Any = next(iter(covered))
     request = SearchRequest(
         # "The user" is a label that most memories have, and in the graph related to most names.
         user_to_first_person(search.query),
         limit=min(rows, LARGEST_PAGE),
         threshold=search.threshold or 0.0,
-        kind=None if search.kinds == "all" else search.kinds,
+        kind=None if len(covered) > 1 else kind,
         session_id=search.session_id,
         now=search.today or search.as_of,
         valid_at=search.as_of or (datetime.now(UTC) if search.today else None),
@@ -152,10 +154,10 @@ async def _build_request(
         share=share,
     )
     condition = read_filter(search.filters)
-    if search.filters and search.kinds != "memory":
+    if search.filters and "message" in covered:
         keys = await library.store.timeline(scope).keys(condition)
         request = replace(request, only_messages=frozenset(keys))
-    if search.kinds == "message" or not (search.filters or search.show_expired):
+    if "memory" not in covered or not (search.filters or search.show_expired):
         return request
     query = MemoryQuery(condition, search.session_id, search.as_of, expired=search.show_expired)
     keys = await library.store.memories(scope).keys(query)
@@ -192,12 +194,28 @@ async def _fuse_ranks(
         for rank, hit in enumerate(page.results, 1):
             hits.setdefault(hit.key, hit)
             scores[hit.key] = scores.get(hit.key, 0.0) + 1 / (_RANK_CONSTANT + rank) / best
-    keys = [key for key in scores if scores[key] >= request.threshold]
-    keys.sort(key=lambda key: (-scores[key], key))
-    results = tuple(replace(hits[key], score=scores[key], probability=None) for key in keys)
+    keys = sorted(scores, key=lambda key: (-scores[key], key))
+    fused = [_fused_hit(hits[key], scores[key], request.threshold) for key in keys]
+    below = sum(hit.below_threshold for hit in fused)
     records = {key: record for page in pages for key, record in page.records.items()}
     withheld = max(page.withheld for page in pages)
-    empty = SearchPage() if results else pages[-1]
-    found = (results[: request.limit], len(results), empty.explanation)
-    fused = SearchPage(*found, records=records, withheld=withheld, nearest=empty.nearest)
-    return replace(fused, withheld_sources=pages[-1].withheld_sources)
+    empty = SearchPage() if fused else pages[-1]
+    best_score = fused[0].score if fused else 0.0
+    excluded = describe_threshold(request.threshold, below, len(fused) - below, best_score)
+    return SearchPage(
+        tuple(fused[: request.limit]),
+        len(fused) - below,
+        below_threshold=below,
+        explanation=excluded or empty.explanation,
+        records=records,
+        withheld=withheld,
+        nearest=empty.nearest,
+        withheld_sources=pages[-1].withheld_sources,
+    )
+
+
+def _fused_hit(hit: Hit, score: float, threshold: float) -> Hit:
+    # Half of the largest sum is what a first place on one side gives: it must pass a threshold.
+    relevance = 2 * score / (1 + score)
+    is_below = relevance < threshold
+    return replace(hit, score=relevance, probability=None, below_threshold=is_below)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.memory.base import SessionKey
-from memrecall.memory.graph import list_entities, list_relations, write_relations
+from memrecall.memory.graph import list_entities, list_relations
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.layers import (
     EVERY_MESSAGES,
@@ -53,7 +53,9 @@ class SessionsMixin(SpacesMixin):
             self._shared.sessions[key] = ShortTermMemory(
                 store, scope, every_messages=every_messages, every_seconds=every_seconds
             )
-        return self._shared.sessions[key]
+        short_term = self._shared.sessions[key]
+        await short_term.update()  # other processes may have hidden or erased messages
+        return short_term
 
     async def long_term(
         self, user_id: str | None = None, agent_id: str | None = None
@@ -83,12 +85,14 @@ class SessionsMixin(SpacesMixin):
         *,
         whole: bool = True,
     ) -> dict[str, Any]:
-        """Summarise a session's messages since the last summary; return all its summaries."""
+        """Summarise a session's messages since the last summary; return all its summaries.
+
+        Without `whole`, only complete groups of messages are summarised. Without a model, the only
+        summary (`by` "text") is the most informative sentences of the last messages, computed now.
+        """
         scope = self._scope(user_id, agent_id, session_id)
-        new = await (await self._open()).ingestor.summaries.update(scope, whole=whole)
-        store = (await self._open()).library.store
-        summaries = await store.session_state(scope).summaries()
-        return {"new": len(new), "results": [_summary_item(summary) for summary in summaries]}
+        new, summaries = await (await self._open()).ingestor.summaries.update(scope, whole=whole)
+        return {"new": new, "results": [_summary_item(summary) for summary in summaries]}
 
     async def state(
         self,
@@ -123,10 +127,10 @@ class SessionsMixin(SpacesMixin):
         session = scope.session_id or DEFAULT_NAME
         library = (await self._open()).library
         store = library.store
-        new = await (await self._open()).ingestor.summaries.update(scope, whole=True)
-        summaries = [s for s in await store.session_state(scope).summaries() if s.level == SESSION]
+        new, stored = await (await self._open()).ingestor.summaries.update(scope, whole=True)
+        summaries = [summary for summary in stored if summary.level == SESSION]
         experience = None
-        if summaries and summaries[-1].text.strip():  # the rules may find nothing to say
+        if summaries and summaries[-1].text.strip():  # there may be nothing to say
             messages = await store.timeline(scope).thread(session_id=session, limit=_MOST_SOURCES)
             experience = await LongTermMemory(library, scope).experience.add(
                 summaries[-1].text,
@@ -137,7 +141,7 @@ class SessionsMixin(SpacesMixin):
         del self._shared.sessions[_session_key(scope)]
         await store.owners.end_session(scope.user_id, session)
         await store.audit(scope).add(AuditEntry("end_session", self._actor, session))
-        return {"experience": experience, "summaries": len(new), "success": success}
+        return {"experience": experience, "summaries": new, "success": success}
 
     async def extract(
         self,
@@ -146,7 +150,7 @@ class SessionsMixin(SpacesMixin):
         agent_id: str | None = None,
         session_id: str | None = None,
     ) -> dict[str, Any]:
-        """Extract entities and relations from messages, or the session's last ones."""
+        """Let the model read entities and relations in messages, or in the session's last ones."""
         scope = self._scope(user_id, agent_id, session_id)
         resources = await self._open()
         if messages is None:
@@ -157,7 +161,7 @@ class SessionsMixin(SpacesMixin):
         else:
             # These messages are not stored, so the graph cannot name them as sources.
             utterances = [to_utterance(message, "") for message in parse_new_messages(messages)]
-        return await write_relations(resources.library, resources.extractor, scope, utterances)
+        return await resources.ingestor.extract_graph(scope, utterances)
 
     async def graph(
         self,
@@ -178,7 +182,7 @@ class SessionsMixin(SpacesMixin):
             if value is not None:
                 check_text(name, value)
         library = (await self._open()).library
-        graph = library.graph(self._scope(user_id, agent_id))
+        graph = await library.current_graph(self._scope(user_id, agent_id))
         moment = None if as_of is None else parse_time(as_of, "as_of")
         if entity is None:
             return await list_entities(graph, limit, cursor)

@@ -10,10 +10,9 @@ from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from memrecall.errors import Forbidden, InvalidArgument, NotFound
-from memrecall.library.library import Library
 from memrecall.memory.base import MemoryBase
 from memrecall.scope import KEY_MEMBER, Permission, Scope, SpaceRole, qualify_key, space_owner
-from memrecall.store import Key, MemoryQuery, Store, read_filter
+from memrecall.store import Key, Store
 from memrecall.store.memories.insertion import promote_memory
 from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage, format_time
 
@@ -111,17 +110,6 @@ def _copy_memory(scope: Scope, record: MemoryRecord, name: str | None) -> NewMem
     if record.subject == USER and name:
         fields |= {text: _THE_USER.sub(name, fields[text]) for text in ("content", "summary")}
     return NewMemory(memory_key=key, **fields, metadata=record.metadata)
-
-
-async def _find_contradictions(library: Library, scope: Scope, new: NewMemory) -> list[str]:
-    """Return the memories of a space that a new one contradicts."""
-    if library.contradicts is None or new.field is None:
-        return []
-    same = read_filter({"field": new.field})
-    page = await library.store.memories(scope).page(MemoryQuery(same), limit=_AUDIT_PAGE)
-    row = new.model_dump()
-    others = [record for record in page.items if record.author != scope.author]
-    return [r.memory_key for r in others if library.contradicts(row, r.__dict__)]
 
 
 class SpacesMixin(MemoryBase):
@@ -244,8 +232,6 @@ class SpacesMixin(MemoryBase):
         signed = await library.store.spaces.sign(inside, copies)
         names = await library.store.spaces.names(inside.user_id)
         copy = _copy_memory(own, record, names.get(inside.author or ""))
-        if conflicts := await _find_contradictions(library, inside, copy):
-            copy = copy.as_claim(*conflicts)
         where = inside.with_session(_PROMOTED)
         origin, database = record.provenance.origin, library.store.database
         is_new = await promote_memory(database, where, copy, signed, origin)

@@ -1,9 +1,12 @@
-"""Layered summaries of sessions: turns, chunks of turns, the whole session.
+"""Summaries of sessions: a model's are stored in levels, those without a model are computed.
 
-Each level's next summary starts where its last one ended, so that work which stops can go on at any
-time. Sessions are summarised in the background, a piece at a time: nobody waits for it. What takes
-more than one piece, such as a session that was imported, is visible as a job, which a later process
-takes up again.
+A model summarises turns, chunks of turns and the whole session. Each level's next summary starts
+where its last one ended, so that work which stops can go on at any time. It is done in the
+background, a piece at a time: nobody waits for it. What takes more than one piece, such as a
+session that was imported, is visible as a job, which a later process takes up again.
+
+Without a model, a summary is the most informative sentences of the last messages, computed when it
+is read. Nothing is stored and no job runs, so a deleted message is in no later summary.
 """
 
 import asyncio
@@ -15,16 +18,18 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from memrecall.extraction.protocol import Extractor, Utterance
+from memrecall.extraction.protocol import Extractor, Utterance, text_length
+from memrecall.extraction.summaries import summarise, summarise_with
 from memrecall.memory.jobs import KEPT, Jobs
 from memrecall.memory.records import to_utterance
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import JOB_PREFIX, Store, StoredSummary
+from memrecall.store import JOB_PREFIX, SessionState, Store, StoredSummary
 from memrecall.store.database.cursors import require_limit
 from memrecall.store.sessions import CHUNKS, NOTHING, SESSION, TURNS
-from memrecall.text_length import estimate_tokens
+from memrecall.text_length import estimate_tokens, fitting_characters
 from memrecall.timing.deadlines import in_background, seconds_left
 from memrecall.types import Message
+from memrecall.workers import in_process
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +37,9 @@ MESSAGES_PER_SUMMARY = 6
 SUMMARIES_PER_CHUNK = 5  # so many summaries of turns are made at once, too, at most
 _PIECE_CHARACTERS = 2_000  # after which a piece ends: rules read as many in 70 ms
 _LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
-_MOST_MESSAGES = 200  # that `context` reads
+_MOST_MESSAGES = 200  # that `context` shows, and that a summary without a model covers
+_MOST_CHARACTERS = 20_000  # that a summary without a model reads, in some 100 ms
+_SUMMARY_TOKENS = range(20, 401)  # of a summary without a model in a prompt
 _MOST_TOKENS = 10_000_000  # more than any model reads
 _MOST_REMADE = 10  # withdrawn summaries of each level that one update makes again
 _RESUME, _PAGE_USERS = "resume", 500  # the task that looks for jobs, page by page
@@ -41,10 +48,37 @@ _PATIENCE, _SHARE = 2.0, 0.25  # seconds, or share of a deadline, that a reader 
 Choice = TypeVar("Choice")
 
 
-class SessionSummaries:
-    """The layered summaries of one session."""
+async def summarise_text(
+    state: SessionState, *, before: int | None = None, tokens: int | None = None
+) -> list[StoredSummary]:
+    """Return a summary, without a model, of a session's last messages; nothing of no messages.
 
-    def __init__(self, store: Store, scope: Scope, extractor: Extractor) -> None:
+    With `before`, it covers the last messages before that sequence number. It is not stored.
+    """
+    messages = await state.last_messages(_MOST_MESSAGES, before=before)
+    lines: list[Utterance] = []
+    left = _MOST_CHARACTERS
+    for message in reversed(await state.without_forgotten(messages)):
+        if left > 0:
+            lines.append(replace(to_utterance(message), text=message.content[:left]))
+            left -= len(message.content)
+    lines.reverse()
+    limit = _LENGTHS[SESSION]
+    if tokens is not None:
+        words = "".join(f"{line.speaker}{line.text}" for line in lines)
+        limit = min(limit, fitting_characters(words, tokens))
+    text = await in_process(text_length(*lines), summarise, lines, limit)
+    if not text:
+        return []
+    numbers = {message.message_id: message.sequence_no for message in messages}
+    span = (numbers[lines[0].message_id], numbers[lines[-1].message_id])
+    return [StoredSummary(SESSION, 1, *span, text, "text", datetime.now(UTC))]
+
+
+class SessionSummaries:
+    """The summaries of one session; without an extractor, none are stored."""
+
+    def __init__(self, store: Store, scope: Scope, extractor: Extractor | None) -> None:
         self._state = store.session_state(scope)
         self._extractor = extractor
         self.has_more = False  # after the last piece
@@ -110,18 +144,26 @@ class SessionSummaries:
         messages shown and of those facts, `covers` the sequence numbers that summaries stand for.
         """
         require_limit("max_tokens", max_tokens, _MOST_TOKENS)
-        stored = await self._state.summaries()
+        stored = [] if self._extractor is None else await self._state.summaries()
         latest = await self._state.last_messages(_MOST_MESSAGES)
         share = max_tokens * 2 // 3 if stored or profile else max_tokens
         lines, cost, first = _last_lines(latest, share)
+        room = 0  # for a summary without a model, of what does not fit
+        if self._extractor is None and not len(lines) == len(latest) < _MOST_MESSAGES:
+            lines, cost, first = _last_lines(latest, max_tokens * 2 // 3)
+            room = min((max_tokens - cost) // (2 if profile else 1), _SUMMARY_TOKENS[-1])
         if not lines:  # The last message comes before everything else.
             lines, cost, first = _last_lines(latest, max_tokens)
+            room = min(room, max_tokens - cost)
+        room = room if room in _SUMMARY_TOKENS else 0
         summaries, left = _fitting(
-            _summaries_before(stored, first), max_tokens - cost, lambda summary: summary.text
+            _summaries_before(stored, first), max_tokens - cost - room, lambda summary: summary.text
         )
         facts, left = _fitting(profile, left if latest else 0, lambda fact: fact[0])
         # What summaries and facts leave of their share goes to earlier messages.
-        lines, cost, _ = _last_lines(latest, cost + left)
+        lines, cost, first = _last_lines(latest, cost + left)
+        if room:
+            summaries = await summarise_text(self._state, before=first, tokens=room - 1)
         others = [*(fact for fact, _ in facts), *(s.text for s in reversed(summaries))]
         shown = latest[len(latest) - len(lines) :]
         ids = [name for _, evidence in facts for name in evidence]
@@ -179,14 +221,14 @@ class SessionSummaries:
     ) -> StoredSummary:
         if not lines:
             return StoredSummary(level, number, *span, "", NOTHING, datetime.now(UTC))
-        summary = await self._extractor.summarise(lines, _LENGTHS[level])
+        summary = await summarise_with(self._extractor, lines, _LENGTHS[level])
         return StoredSummary(level, number, *span, summary.text, summary.by, datetime.now(UTC))
 
 
 class SummaryWriter:
     """Summarises sessions in the background."""
 
-    def __init__(self, store: Store, extractor: Extractor, jobs: Jobs) -> None:
+    def __init__(self, store: Store, extractor: Extractor | None, jobs: Jobs) -> None:
         self._store = store
         self._extractor = extractor
         self._jobs = jobs
@@ -195,7 +237,9 @@ class SummaryWriter:
         self._turn = asyncio.Lock()  # of one piece at a time, first come first served
 
     def expect(self, scope: Scope) -> None:
-        """Summarise what is new in a session soon; nobody waits for it."""
+        """Let a model summarise what is new in a session soon; nobody waits for it."""
+        if self._extractor is None:
+            return
         job_id = _job_id(scope)
         if job_id in self._tasks:
             self._again.add(job_id)
@@ -203,8 +247,9 @@ class SummaryWriter:
             self._tasks[job_id] = in_background(self._run(scope, job_id))
 
     def resume(self) -> None:
-        """Go on with what earlier processes have left of all users."""
-        self._tasks[_RESUME] = in_background(self._resume())
+        """Go on with what earlier processes have left of all users, with a model."""
+        if self._extractor is not None:
+            self._tasks[_RESUME] = in_background(self._resume())
 
     async def _resume(self) -> None:
         since = datetime.now(UTC) - KEPT
@@ -215,10 +260,17 @@ class SummaryWriter:
                         names = {"session_id": job["session_id"]}
                         self.expect(Scope.of_owner(user_id, job["agent_id"], **names))
 
-    async def update(self, scope: Scope, *, whole: bool) -> list[StoredSummary]:
-        """Summarise all of a session now; return the new summaries."""
+    async def update(self, scope: Scope, *, whole: bool) -> tuple[int, list[StoredSummary]]:
+        """Summarise all of a session now; return how many are new, and all summaries.
+
+        Without a model, no summary is new and one is computed.
+        """
+        state = self._store.session_state(scope)
+        if self._extractor is None:
+            return 0, await summarise_text(state)
         await self.settle(scope)
-        return await self._summaries_of(scope).update(whole=whole)
+        new = await self._summaries_of(scope).update(whole=whole)
+        return len(new), await state.summaries()
 
     def _summaries_of(self, scope: Scope) -> SessionSummaries:
         """Return the summaries of a whole session, which may belong to several projects."""

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from memrecall.errors import CallerError, InvalidArgument
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
+from memrecall.memory.kinds import Kinds
 from memrecall.memory.layers import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
@@ -278,9 +279,11 @@ class Memory:
         part = self._thread.run(self._inner.long_term(user_id, agent_id))
         return BlockingView(part, self._thread)
 
-    def export(self, user_id: str | None = None, project: str | None = None) -> Iterator[str]:
+    def export(
+        self, user_id: str | None = None, project: str | None = None, *, kinds: Kinds = "all"
+    ) -> Iterator[str]:
         """Yield all data of a user, or of a project, as JSON lines that `import_` accepts."""
-        return self._thread.iterate(self._inner.export(user_id, project))
+        return self._thread.iterate(self._inner.export(user_id, project, kinds=kinds))
 
     def import_(self, lines: Iterable[str | bytes], user_id: str | None = None) -> dict[str, int]:
         """Import the lines of `export`, all or none; return the counts by table."""

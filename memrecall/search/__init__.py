@@ -1,5 +1,6 @@
 """Search: per-user indexes, and their lexical, semantic and hybrid ranking."""
 
+from memrecall.search.claims import put_claims_last
 from memrecall.search.engine import SearchEngine
 from memrecall.search.index.cache import IndexCache
 from memrecall.search.index.external import ExternalVectors, VectorDB
@@ -14,7 +15,6 @@ from memrecall.search.results import (
     ScoreParts,
     SearchPage,
 )
-from memrecall.search.updates import put_claims_last
 
 __all__ = [
     "DegradeReason",

@@ -33,7 +33,6 @@ from memrecall.search.ranking.selection import RankPosition
 from memrecall.search.request import KINDS, SearchRequest
 from memrecall.search.results import SearchPage, UserRow, make_hit, unknown_owner
 from memrecall.search.sources import add_sources
-from memrecall.search.updates import put_updates_first
 from memrecall.store import (
     KnowledgeEntry,
     Reads,
@@ -132,8 +131,10 @@ class SearchEngine:
                 return unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
             sources = await self._withheld_sources(search, columns)
-            if sources and request.kind != "memory":
-                request = replace(request, exclude=request.exclude | sources)
+            # By the clock, whatever time the search is about: what expired is gone.
+            hidden = sources.union(columns.expired_messages(datetime.now(UTC)))
+            if hidden and request.kind != "memory":
+                request = replace(request, exclude=request.exclude | hidden)
             ranking_query = RankingQuery(
                 request, query, vector, search.version, search.now, user.time_zone, noise
             )
@@ -160,7 +161,7 @@ class SearchEngine:
         ranked = await reads.compute(ranking.page, search.after)
         missing = [row for row, name in _names(columns, ranked.rows) if name not in stored]
         stored |= await _read_rows(self._store, scope, columns, missing, reads)
-        page = await reads.compute(_make_page, request, query.query, columns, ranked, stored)
+        page = await reads.compute(_make_page, columns, ranked, stored)
         if request.with_sources:
             page = await add_sources(self._store, scope, page, reads)
         return page, ranked
@@ -333,26 +334,16 @@ class SearchEngine:
 StoredRows = dict[tuple[str, str], UserRow | KnowledgeEntry]
 
 
-def _make_page(
-    request: SearchRequest,
-    query: Query | None,
-    columns: Columns,
-    ranked: RankedRows,
-    stored: StoredRows,
-) -> SearchPage:
-    """Return the page of hits, statements before those that they replace.
-
-    A row erased meanwhile is left out.
-    """
+def _make_page(columns: Columns, ranked: RankedRows, stored: StoredRows) -> SearchPage:
+    """Return the page of hits. A row erased meanwhile is left out."""
     chances: Sequence[float | None] = ranked.probability or [None] * len(ranked.rows)
-    rows = zip(_names(columns, ranked.rows), ranked.relevance, chances, ranked.parts, strict=True)
+    values = (ranked.relevance, chances, ranked.is_below, ranked.parts)
+    fields = ("score", "probability", "below_threshold", "why")
     hits = [
-        make_hit(stored[name], {"score": score, "probability": chance, "why": parts})
-        for (_, name), score, chance, parts in rows
+        make_hit(stored[name], dict(zip(fields, row, strict=True)))
+        for (_, name), *row in zip(_names(columns, ranked.rows), *values, strict=True)
         if name in stored
     ]
-    if request.mode == "hybrid" and query is None:
-        hits = put_updates_first(request.query, hits)
     # No message has the key of a memory.
     records = {key: row for (_, key), row in stored.items() if not isinstance(row, KnowledgeEntry)}
     return replace(ranked.page, results=tuple(hits), records=records)

@@ -17,7 +17,7 @@ from memrecall.scope import Scope
 from memrecall.search.index.cache import IndexCache
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import QueryCost
-from memrecall.search.index.rows import MESSAGE, Floats, Mask
+from memrecall.search.index.rows import MESSAGE, Floats, Mask, to_micros
 from memrecall.search.ranking.lexical import (
     TermWeights,
     all_terms,
@@ -231,7 +231,10 @@ def _closest(
 
 def _messages_of(columns: Columns, scope: Scope, version: int) -> Mask:
     """Return the scope's messages at a version, which scores are measured against."""
-    return in_scope(columns, scope, columns.alive(version) & (columns.table.kind == MESSAGE))
+    table = columns.table
+    is_current = table.valid_to > to_micros(datetime.now(UTC))
+    alive = columns.alive(version) & (table.kind == MESSAGE) & is_current
+    return in_scope(columns, scope, alive)
 
 
 def _filtered(columns: Columns, messages: Mask, conditions: MessageFilter) -> Mask:

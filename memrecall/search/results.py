@@ -9,7 +9,7 @@ from typing import Any
 from memrecall.scope import DEFAULT_NAME, Scope, space_of
 from memrecall.search.request import Kind, SearchRequest
 from memrecall.store import KnowledgeEntry
-from memrecall.types import DIGESTS, MemoryRecord, Message, Origin
+from memrecall.types import DIGESTS, Doubt, MemoryRecord, Message, Origin
 
 UserRow = Message | MemoryRecord
 
@@ -57,12 +57,14 @@ class Hit:
     summary: str = ""
     keywords: tuple[str, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
-    valid_to: datetime | None = None  # when a superseded memory ceased to hold
+    # Until when a memory holds; of a message, when the memory that it states was superseded.
+    valid_to: datetime | None = None
     probability: float | None = None  # calibrated; hybrid searches only
-    replaces: tuple[str, ...] = ()  # keys of earlier statements that this one changes
+    below_threshold: bool = False  # shown to fill the page: the request's threshold excludes it
     sequence_no: int | None = None  # of a message in its session
     origin: str | None = None  # of a memory
     conflicts_with: tuple[str, ...] = ()  # of an unconfirmed claim: what the user said instead
+    doubts: tuple[Doubt, ...] = ()  # what of a memory its messages do not confirm
     truncated: bool = False  # a memory whose content was too long: only its beginning is stored
     sources: tuple[str, ...] = ()  # messages that state a memory
     space: str | None = None  # that the row belongs to
@@ -81,6 +83,11 @@ NO_SCORES: dict[str, Any] = {"score": 0.0, "why": ScoreParts(*[0.0] * len(fields
 def stated_by(memory: MemoryRecord) -> tuple[str, ...]:
     """Return the messages that state a memory; a digest comes from a whole conversation."""
     return () if memory.memory_type in DIGESTS else memory.source_message_ids
+
+
+def is_superseded(memory: MemoryRecord) -> bool:
+    """Return True if a change took a memory's place or ended it."""
+    return memory.superseded_by is not None or memory.superseded_reason is not None
 
 
 def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
@@ -113,6 +120,7 @@ def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
             valid_to=row.valid_to,
             origin=row.provenance.origin.value,
             conflicts_with=row.provenance.conflicts_with,
+            doubts=row.provenance.doubts,
             truncated=row.truncated,
             sources=stated_by(row),
             **shared,
@@ -137,7 +145,8 @@ class SearchPage:
 
     results: tuple[Hit, ...] = ()
     total_found: int = 0
-    explanation: str = ""  # why there are no results
+    below_threshold: int = 0  # matches that the threshold excludes, those shown included
+    explanation: str = ""  # why there are no results, or none above the threshold
     embedder_failure: str = ""  # why a hybrid search went on without the query's vector
     withheld: int = 0  # matches hidden for lack of permission
     withheld_sources: frozenset[str] = frozenset()  # messages that withheld memories come from
@@ -193,6 +202,14 @@ class ScoredPage:
     unembedded: int = 0  # messages that a semantic search could not find
     truncated: bool = False  # more were found, but they take too many bytes for one page
     nearest: datetime | None = None  # see `SearchPage`
+
+
+def describe_threshold(threshold: float, below: int, found: int, best: float) -> str:
+    """Return how many matches a threshold excludes, if any, and how near it the best is."""
+    if not below:
+        return ""
+    text = f"{below} below the threshold of {threshold:g}"
+    return text if found else f"{text}; the best scores {best:.2f}"
 
 
 def unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from memrecall.scope import Scope
-from memrecall.search.results import Hit, SearchPage, stated_by
+from memrecall.search.results import Hit, SearchPage, is_superseded, stated_by
 from memrecall.store import Reads, Store
 
 _MOVED = 10  # first hits among which outdated ones are last
@@ -32,8 +32,11 @@ async def mark_outdated(store: Store, scope: Scope, page: SearchPage) -> SearchP
     marks = {key: ended[key] for key in messages & ended.keys()}
     hits = [replace(hit, valid_to=marks.get(hit.key, hit.valid_to)) for hit in page.results]
     first = sorted(hits[:_MOVED], key=lambda hit: hit.key in marks)
-    scores = sorted((hit.score for hit in first), reverse=True)
-    moved = [replace(hit, score=score) for hit, score in zip(first, scores, strict=True)]
+    places = sorted(((hit.score, not hit.below_threshold) for hit in first), reverse=True)
+    moved = [
+        replace(hit, score=score, below_threshold=not is_found)
+        for hit, (score, is_found) in zip(first, places, strict=True)
+    ]
     return replace(page, results=(*moved, *hits[_MOVED:]))
 
 
@@ -65,15 +68,24 @@ def _join(memory: Hit, message: Hit) -> Hit:
     better = max(memory, message, key=lambda hit: hit.score)
     chances = [hit.probability for hit in (memory, message) if hit.probability is not None]
     chance = min(sum(chances), 1.0) if chances else None
-    return replace(memory, score=better.score, why=better.why, probability=chance)
+    return replace(
+        memory,
+        score=better.score,
+        why=better.why,
+        probability=chance,
+        below_threshold=better.below_threshold,
+    )
 
 
 async def _ended(store: Store, scope: Scope, outdated: Sequence[str]) -> dict[str, datetime]:
-    """Return for messages that state superseded memories until when these held."""
+    """Return for messages that state superseded memories until when these held.
+
+    A model, `update` or `correct` supersedes; a memory that only expired was never changed.
+    """
     memories = await store.memories(scope).get_states(outdated)
     return {
         key: memory.valid_to
         for memory in memories
-        if memory.valid_to is not None
+        if memory.valid_to is not None and is_superseded(memory)
         for key in stated_by(memory)
     }

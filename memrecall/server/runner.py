@@ -48,8 +48,8 @@ _MAX_FRAME_BYTES = 1024 * 1024  # of a websocket
 _MAX_PORT = 65_535
 _BACKLOG = 512
 _FAREWELL_SECONDS = 2.0
-# What worker processes run: the rules that answer for a model.
-_WORKER_MODULES = ("memrecall.extraction.rules.extractor", "memrecall.chat.offline")
+# What worker processes run: work on long texts.
+_WORKER_MODULES = ("memrecall.extraction.model", "memrecall.chat.offline")
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when the library is imported
 _TICKS_PER_SECOND = 10  # of uvicorn's main loop
 MAX_CONNECTIONS = 2_000  # of one process; above it, requests get a 503

@@ -8,6 +8,7 @@ rebuild what they derived.
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from memrecall.store.database.connections import Reads
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.tables import (
+    EXPIRED_AT,
     PASSAGE,
     agents,
     memories,
@@ -34,12 +36,18 @@ KNOWLEDGE = "knowledge"
 
 @dataclass(frozen=True, slots=True)
 class UserVersion:
-    """The state of an owner's data: it changes whenever the data does."""
+    """The state of an owner's data: it changes whenever the data does, or a memory expires."""
 
     epoch: str
     version: int
     status: int
     time_zone: str
+    expired_at: datetime | None = None  # the last memory
+
+    @classmethod
+    def of_row(cls, row: Any) -> "UserVersion":
+        """Return the version in a row that has these columns among others."""
+        return cls(*(getattr(row, name) for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +62,16 @@ class RowChanges:
     tombstones: list[Any] = field(default_factory=list)  # of erased messages and memories
 
 
+_STATE = (users.c.epoch, users.c.version, users.c.status, users.c.time_zone, EXPIRED_AT)
 # Every search reads the version: built once, because building costs as much as running.
-USER_VERSION = select(users.c.epoch, users.c.version, users.c.status, users.c.time_zone).where(
-    users.c.user_id == bindparam("of_owner")
-)
+USER_VERSION = select(*_STATE).where(users.c.user_id == bindparam("of_owner"))
 _KNOWLEDGE_VERSION = (
     select(
         knowledge_bases.c.epoch,
         knowledge_bases.c.version,
         agents.c.status,
         literal("UTC").label("time_zone"),
+        null().label("expired_at"),
     )
     .join(agents, agents.c.agent_id == knowledge_bases.c.agent_id)
     .where(knowledge_bases.c.agent_id == bindparam("of_owner"))
@@ -77,6 +85,7 @@ _MESSAGE = (
     messages.c.project,
     messages.c.session_id,
     messages.c.sequence_no,
+    messages.c.expires_at.label("valid_to"),
     messages.c.deleted_at,
     messages.c.search_text,
     or_(messages.c.content.endswith("?"), messages.c.content.endswith("？")).label("asks"),
@@ -189,7 +198,7 @@ class _Feed(ABC):
     async def version(self) -> UserVersion | None:
         """Return the state of the data; None for an unknown owner."""
         rows = await self._database.fetch(self._version, {"of_owner": self._owner_id})
-        return UserVersion(**rows[0]._asdict()) if rows else None
+        return UserVersion.of_row(rows[0]) if rows else None
 
     async def _has(self, table: Table, key: str, change_no: int) -> bool:
         owner, key_column = table.primary_key.columns

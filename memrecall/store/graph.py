@@ -112,6 +112,15 @@ class Graph:
         edges = await self._to_edges(await self._read("relations", {"relation_id": relation_ids}))
         return [relation for _, _, relation in edges]
 
+    async def citing(self, message_ids: Collection[str]) -> list[tuple[str, str, StoredRelation]]:
+        """Return the relations that have any of some messages as a source, ended ones included."""
+        ids = await self._ids_citing(sorted(message_ids))
+        return await self._to_edges(await self._read("relations", {"relation_id": ids}))
+
+    @in_transaction
+    async def _ids_citing(self, rows: GraphTransaction, message_ids: Sequence[str]) -> list[str]:
+        return [row["relation_id"] for row in await rows.citing("relations", message_ids)]
+
     async def latest(self, limit: int) -> list[StoredRelation]:
         """Return the latest relations, latest first, without ended ones."""
 

@@ -8,7 +8,19 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, and_, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
@@ -24,8 +36,23 @@ from memrecall.store.database.cursors import (
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user, session_of
 from memrecall.store.database.memory_tables import checkpoints, summaries
-from memrecall.store.database.statements import filter_scope, in_project, mentions, split
-from memrecall.store.database.tables import PASSAGE, memories, messages, sessions, tombstones
+from memrecall.store.database.statements import (
+    STRINGS_PER_CONDITION,
+    filter_scope,
+    in_project,
+    mentions,
+    split,
+)
+from memrecall.store.database.tables import (
+    PASSAGE,
+    has_expired,
+    is_hidden,
+    is_visible,
+    memories,
+    messages,
+    sessions,
+    tombstones,
+)
 from memrecall.store.messages.timeline import select_messages, to_message
 from memrecall.types import DIGESTS, Message, Role, check_json, parse_stored_time
 
@@ -60,8 +87,23 @@ class Checkpoint:
     created_at: datetime
 
 
-_SUMMARY = [summaries.c[name] for name in StoredSummary.__slots__]
 _SPAN = (summaries.c.first_sequence_no, summaries.c.last_sequence_no)
+# A summary that was made before a message of it expired is read as withdrawn.
+_IS_STALE = (
+    select(messages.c.message_id)
+    .where(
+        messages.c.user_id == summaries.c.user_id,
+        messages.c.session_id == summaries.c.session_id,
+        messages.c.sequence_no.between(*_SPAN),
+        has_expired(messages),
+        messages.c.expires_at > summaries.c.created_at,
+    )
+    .correlate(summaries)
+    .exists()
+)
+_MADE_BY = case((_IS_STALE, WITHDRAWN_BY), else_=summaries.c.made_by)
+_READ_AS = {"made_by": _MADE_BY, "text": case((_IS_STALE, ""), else_=summaries.c.text)}
+_SUMMARY = [_READ_AS.get(n, summaries.c[n]).label(n) for n in StoredSummary.__slots__]
 _CHECKPOINT = [checkpoints.c[name] for name in Checkpoint.__slots__]
 
 
@@ -126,7 +168,7 @@ class SessionList:
     def _select_messages(self, column: Any, outer: FromClause) -> Select[Any]:
         of_session = select(column).select_from(messages).correlate(outer)
         of_session = of_session.where(
-            messages.c.session_id == outer.c.session_id, messages.c.deleted_at.is_(None)
+            messages.c.session_id == outer.c.session_id, is_visible(messages)
         )
         # Those of all agents count.
         return filter_scope(of_session, messages, replace(self._scope, agent_id=None))
@@ -146,7 +188,7 @@ class SessionState:
 
     async def summaries(self) -> list[StoredSummary]:
         """Return all summaries that have a text, by level and number."""
-        return await self._summaries(summaries.c.made_by.not_in((WITHDRAWN_BY, NOTHING)))
+        return await self._summaries(_MADE_BY.not_in((WITHDRAWN_BY, NOTHING)))
 
     async def last_summaries(self, level: int, count: int) -> list[StoredSummary]:
         """Return the last summaries of a level, oldest first."""
@@ -154,7 +196,7 @@ class SessionState:
 
     async def withdrawn_summaries(self, level: int, count: int) -> list[StoredSummary]:
         """Return the last summaries of a level that wait to be made again, oldest first."""
-        is_withdrawn = summaries.c.made_by == WITHDRAWN_BY
+        is_withdrawn = _MADE_BY == WITHDRAWN_BY
         return await self._summaries(summaries.c.level == level, is_withdrawn, latest=count)
 
     async def summaries_between(
@@ -167,6 +209,8 @@ class SessionState:
 
     async def _summaries(self, *conditions: Any, latest: int | None = None) -> list[StoredSummary]:
         statement = select(*_SUMMARY).where(*self._match(summaries), *conditions)
+        # Summaries of the session build on each other: the next one continues the last that stays.
+        statement = statement.where(or_(summaries.c.level != SESSION, ~_IS_STALE))
         if self._scope.read_project is not None:
             number = messages.c.sequence_no
             elsewhere = self._select_elsewhere().where(number.between(*_SPAN))
@@ -186,6 +230,8 @@ class SessionState:
             locks = await lock_existing_user(connection, self._scope)
             for summary in new:
                 same = (summaries.c.level == summary.level, summaries.c.number == summary.number)
+                if summary.level == SESSION:  # none that includes more than this one is left
+                    same = (same[0], summaries.c.number >= summary.number)
                 await connection.execute(delete(summaries).where(*self._match(summaries), *same))
                 await connection.execute(insert(summaries), {**self._key, **asdict(summary)})
             await locks.save(connection)
@@ -200,18 +246,20 @@ class SessionState:
         return [to_message(row) for row in await self._database.fetch(statement)]
 
     async def without_forgotten(self, items: Sequence[Message]) -> list[Message]:
-        """Return messages without those that a deleted or purged memory came from."""
+        """Return messages without those that a hidden or purged memory came from."""
         ids = [message.message_id for message in items]
         if not ids:
             return []
-        of_deleted = select(memories.c.source_message_ids).where(
-            memories.c.user_id == self._key["user_id"],
-            memories.c.deleted_at.is_not(None),
-            memories.c.memory_type.not_in(DIGESTS),
-            mentions(memories.c.source_message_ids, ids),
-        )
-        rows = await self._database.fetch(of_deleted)
-        forgotten = {name for row in rows for name in row.source_message_ids}
+        forgotten: set[str] = set()
+        for batch in split(ids, STRINGS_PER_CONDITION):
+            of_deleted = select(memories.c.source_message_ids).where(
+                memories.c.user_id == self._key["user_id"],
+                is_hidden(memories),
+                memories.c.memory_type.not_in(DIGESTS),
+                mentions(memories.c.source_message_ids, batch),
+            )
+            rows = await self._database.fetch(of_deleted)
+            forgotten |= {name for row in rows for name in row.source_message_ids}
         of_purged = select(tombstones.c.key).where(
             tombstones.c.user_id == self._key["user_id"],
             tombstones.c.kind == PASSAGE,
@@ -223,7 +271,7 @@ class SessionState:
     async def hidden_among(self, message_ids: Sequence[str]) -> frozenset[str]:
         """Return which of some messages are hidden."""
         of_user = select(messages.c.message_id).where(
-            messages.c.user_id == self._key["user_id"], messages.c.deleted_at.is_not(None)
+            messages.c.user_id == self._key["user_id"], is_hidden(messages)
         )
         hidden: set[str] = set()
         for batch in split(message_ids):
@@ -231,15 +279,26 @@ class SessionState:
             hidden |= {row.message_id for row in rows}
         return frozenset(hidden)
 
+    async def erased_among(self, message_ids: Sequence[str]) -> frozenset[str]:
+        """Return which of some messages are not stored any more."""
+        of_user = select(messages.c.message_id).where(messages.c.user_id == self._key["user_id"])
+        stored: set[str] = set()
+        for batch in split(message_ids):
+            rows = await self._database.fetch(of_user.where(messages.c.message_id.in_(batch)))
+            stored |= {row.message_id for row in rows}
+        return frozenset(message_ids) - stored
+
     async def messages_after(self, sequence_no: int, limit: int) -> list[Message]:
         """Return the session's messages numbered above `sequence_no`, oldest first."""
         statement = self._select_messages().where(messages.c.sequence_no > sequence_no)
         rows = await self._database.fetch(statement.order_by(messages.c.sequence_no).limit(limit))
         return [to_message(row) for row in rows]
 
-    async def last_messages(self, limit: int) -> list[Message]:
-        """Return the session's last messages, oldest first."""
+    async def last_messages(self, limit: int, *, before: int | None = None) -> list[Message]:
+        """Return the session's last messages, oldest first; `before` is a sequence number."""
         latest_first = self._select_messages().order_by(messages.c.sequence_no.desc())
+        if before is not None:
+            latest_first = latest_first.where(messages.c.sequence_no < before)
         rows = await self._database.fetch(latest_first.limit(limit))
         return [to_message(row) for row in reversed(rows)]
 

@@ -159,7 +159,7 @@ class Spaces:
     ) -> tuple[Scope, UserVersion]:
         """Return the scope of a space and its version, read by one statement."""
         inside, row = await enter_space(reads or self._database, scope, space_id)
-        return inside, UserVersion(row.epoch, row.version, row.status, row.time_zone)
+        return inside, UserVersion.of_row(row)
 
     async def get(self, scope: Scope) -> Space:
         """Return the space of a scope, with the role of its member."""

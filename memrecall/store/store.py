@@ -261,10 +261,10 @@ class Store:
         """
         if scope.author is not None:  # a member may have left since the space was entered
             row = await read_membership(self.database, scope.user_id, scope.member)
-            return UserVersion(row.epoch, row.version, row.status, row.time_zone)
+            return UserVersion.of_row(row)
         ids = {"of_owner": scope.user_id, "of_agent": scope.agent_id}
         for row in await self.database.fetch(_USER_AND_AGENT, ids):
-            version = UserVersion(row.epoch, row.version, row.status, row.time_zone)
+            version = UserVersion.of_row(row)
             require_enabled("user", scope.user_id, version.status)
             if scope.agent_id is not None and row.agent_status is not None:
                 require_enabled("agent", scope.agent_id, row.agent_status)

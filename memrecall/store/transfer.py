@@ -36,6 +36,7 @@ from memrecall.store.database.statements import (
     split,
 )
 from memrecall.store.database.tables import UtcTime, memories, messages, sessions, tombstones, users
+from memrecall.store.memories.expiry import MessageExpiry
 from memrecall.store.memories.insertion import PERSONAL
 from memrecall.store.messages.records import WriteStatus
 from memrecall.store.privacy import protect_row
@@ -281,6 +282,10 @@ async def _import(
             by_columns.setdefault(tuple(sorted(row)), []).append(row)
         for batch in (part for same in by_columns.values() for part in split(same, _BATCH)):
             await insert_missing(connection, table, batch)
+    # Exports of earlier versions do not say when messages expire.
+    expiring = (row for row in rows["memories"] if row.get("expires_at"))
+    sources = {name for row in expiring for name in row["source_message_ids"]}
+    await MessageExpiry(connection, locks, user_id).follow(sources)
     await locks.save(connection, is_activity=False)
     # Last, because the export may say that the user is disabled.
     for row in (

@@ -123,26 +123,20 @@ class TestSingleTools:
         message = NewMessage(message_id="m1", role=Role.USER, content="I like coffee")
         await library.add_messages(ANN, [message])
         key = await add_memory(library, "Ann likes coffee", source_message_ids=("m1",))
-        assert (await call_tool(library, "forget", memory_key=key, sources=True))["done"]
+        assert (await call_tool(library, "forget", memory_key=key))["done"]
         assert await library.store.timeline(ANN).get_many(["m1"]) == []
         await library.changes(ANN).undo(key, actor="ann")
         assert (await library.store.timeline(ANN).get("m1")).content == "I like coffee"
 
-    async def test_message_is_forgotten_if_the_operator_allows_it(
-        self, library: Library, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_message_is_hidden_until_undo(self, library: Library) -> None:
         batch = [NewMessage(message_id="m1", role=Role.USER, content="I like coffee")]
         for user in (ANN, BEN):
             await library.add_messages(user, batch)
-        refusal = await call_tool(library, "forget", memory_key="m1")
-        assert not refusal.get("done", False)
-        assert "is a message" in refusal["note"]
-        assert await library.store.timeline(ANN).get_many(["m1"])
-
-        monkeypatch.setattr(library, "settings", replace(library.settings, forget_messages=True))
         assert (await call_tool(library, "forget", memory_key="m1"))["done"]
         assert await library.store.timeline(ANN).get_many(["m1"]) == []
         assert await library.store.timeline(BEN).get_many(["m1"])
+        await library.changes(ANN).undo_message("m1", actor="ann")
+        assert await library.store.timeline(ANN).get_many(["m1"])
 
 
 class TestRefusals:

@@ -1,10 +1,13 @@
 """Chat turns without a model: the rules answer."""
 
+from datetime import timedelta
+
 from memrecall.chat import SingleChat
 from memrecall.memory import Library
 from memrecall.scope import Scope
+from memrecall.store import PlanStep
 from memrecall.testing import ScriptedClient, say
-from memrecall.types import NewMessage, Role
+from memrecall.types import NewMemory, NewMessage, Role
 from tests.cases import check_each_async
 
 from .chat_helpers import LIN, LISBON, NOW, PEANUTS, QUESTION_EN, collect_turn, make_options
@@ -39,39 +42,43 @@ async def test_rules_quote_messages(semantic_library: Library) -> None:
     await check_each_async(cases, check)
 
 
-async def test_recall_follows_supersession(semantic_library: Library) -> None:
-    """Also within a minute, where the search takes nothing for a change."""
-    cases = [
-        ("I live in Munich.", "I live in Berlin.", "Where do I live?", "Berlin"),
-        ("I live in Munich.", "I moved to Berlin.", "Where do I live?", "Berlin"),
-        ("I work at Siemens.", "I work at Bosch now.", "Where do I work?", "Bosch"),
-        ("My favourite tea is oolong.", "My favourite tea is mint.", "My favourite tea?", "mint"),
-        ("我住在慕尼黑。", "我搬到柏林了。", "我住在哪里？", "柏林"),
+async def test_superseded_statement_is_outdated(semantic_library: Library) -> None:
+    """Both lines are shown; only a stored change says that one no longer holds."""
+    scope = Scope("mover", session_id="before")
+    texts = {"old": "I live in Munich.", "new": "I live in Berlin."}
+    messages = [
+        NewMessage(role=Role.USER, content=text, message_id=key, ts=NOW - timedelta(days=9 - at))
+        for at, (key, text) in enumerate(texts.items())
     ]
+    await semantic_library.add_messages(scope, messages)
 
-    async def check(case: tuple[str, str, str, str]) -> None:
-        former, current, question, value = case
-        for extract in (False, True):
-            scope = Scope(f"{current} {extract}", session_id="now")
-            chat = SingleChat(semantic_library, scope, options=make_options(extract=extract))
-            await chat.answer(former)
-            await chat.answer(current)
-            turn = await collect_turn(chat.stream(question))
-            (recall,) = turn.recall_answers(forged=True)
-            first, *rest = recall["events"]
-            assert "outdated_since" not in first
-            assert all("outdated_since" in event for event in rest if event["text"] == former)
-            assert value in turn.final.text
-            assert former not in turn.final.text
+    async def ask(session: str) -> tuple[dict[str, str], str]:
+        await semantic_library.vectors.settle()
+        chat = SingleChat(
+            semantic_library,
+            Scope("mover", session_id=session),
+            options=make_options(),
+            clock=lambda: NOW,
+        )
+        turn = await collect_turn(chat.stream("Where do I live?"))
+        (recall,) = turn.recall_answers(forged=True)
+        outdated = {
+            each["text"]: each["outdated_since"][:10]
+            for each in recall["events"]
+            if "outdated_since" in each
+        }
+        return outdated, turn.final.text
 
-    await check_each_async(cases, check)
-
-
-async def test_former_value_is_answered_if_asked_for(semantic_library: Library) -> None:
-    chat = SingleChat(semantic_library, Scope("former", session_id="now"), options=make_options())
-    for text in ("I live in Munich.", "I moved to Berlin."):
-        await chat.answer(text)
-    assert "Munich" in (await chat.answer("Where did I live before?")).text
+    assert (await ask("first"))[0] == {}
+    for key, text in texts.items():
+        fields = {"source_message_ids": (key,), "valid_from": NOW - timedelta(days=1)}
+        memory = NewMemory(content=text, memory_key=f"mem_{key}", **fields)
+        step = PlanStep("UPDATE", memory, "mem_old") if key == "new" else PlanStep("ADD", memory)
+        await semantic_library.apply_plan(scope, [step], actor="user")
+    outdated, answer = await ask("second")
+    assert set(outdated) <= {texts["old"]}
+    assert texts["old"] not in answer
+    assert texts["new"] in answer
 
 
 async def test_statement_is_not_answered_with_ignorance(sqlite_library: Library) -> None:

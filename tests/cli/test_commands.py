@@ -592,7 +592,7 @@ def test_empty_file_that_never_was_a_database_says_how_to_begin(shell: Shell, db
 
 
 def test_delete_message_asks_only_for_a_message_that_exists(shell: Shell, chat: Path) -> None:
-    unknown = shell("delete-message", "unknown", "--user", "lin", "--db", chat)
+    unknown = shell("delete-message", "unknown", "--purge", "--user", "lin", "--db", chat)
     assert_error_line(unknown, "there is no message 'unknown'")  # a question would raise OSError
 
 

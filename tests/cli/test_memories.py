@@ -69,25 +69,41 @@ class TestMemories:
         assert shell(*base, "--kinds", "dreams").code == 2
         update = ("memories", "update", said["id"], "--text", "x", *base[3:])
         assert "is a message" in shell(*update).err
-        erased = shell("memories", "delete", said["id"], *base[3:])
-        assert erased.out == f"{said['id']} erased\n"
+        hidden = shell("memories", "delete", said["id"], *base[3:])
+        assert hidden.out == f"{said['id']} deleted, with 1 memory\n"
+        listed = ("memories", "list", "--kinds", "messages", "--deleted", *base[3:])
+        assert said["id"] in shell(*listed).out
+        assert shell("memories", "undo", said["id"], *base[3:]).code == 0
+        assert said["id"] not in shell(*listed).out
+        erased = shell("memories", "purge", said["id"], *base[3:], "--yes")
+        assert erased.out == f"{said['id']} erased, with 1 memory\n"
         assert shell(*base, "--min-score", "1").out.strip()
+
+    def test_list_without_memories_says_how_many_messages_are_kept(
+        self, shell: Shell, db: Path
+    ) -> None:
+        at = ("--user", "ann", "--db", db)
+        assert shell("add", "Hello there.", *at).code == 0
+        listed = shell("memories", "list", *at)
+        assert listed.out == "no memories; 1 message is kept: list them with --kinds messages\n"
+        assert "Hello there." in shell("memories", "list", "--kinds", "messages", *at).out
+        assert shell("memories", "list", *at, "--json").json["kept_messages"] == 1
 
     def test_forget_and_purge_with_sources(
         self, shell: Shell, db_of_ann: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         at = ("--user", "ann", "--db", db_of_ann)
         key = find_key(shell, db_of_ann, "User lives in Paris.")
-        forgotten = shell("memories", "forget", key, "--sources", *at)
+        forgotten = shell("memories", "forget", key, *at)
         assert forgotten.out == f"{key} deleted, with 1 message\n"
         assert "Paris" not in shell("messages", *at).out
         assert shell("memories", "undo", key, *at).code == 0
         assert "Paris" in shell("messages", *at).out
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-        refused = shell("memories", "purge", key, "--sources", *at)
+        refused = shell("memories", "purge", key, *at)
         assert "and its messages permanently?" in refused.err
         assert refused.code == 2
-        purged = shell("memories", "purge", key, "--sources", *at, "--yes", "--json").json
+        purged = shell("memories", "purge", key, *at, "--yes", "--json").json
         assert (purged["purged"], len(purged["messages"])) == (1, 1)
         assert "Paris" not in shell("messages", *at).out
 
@@ -95,10 +111,14 @@ class TestMemories:
         at = ("--user", "ann", "--db", db_of_ann)
         items = shell("messages", *at, "--json").json["items"]
         (message,) = [item["message_id"] for item in items if "Paris" in item["content"]]
-        deleted = shell("delete-message", message, *at, "--yes")
-        assert deleted.out == "1 message and 1 memory erased\n"
+        deleted = shell("delete-message", message, *at)
+        assert deleted.out == "1 message and 1 memory deleted\n"
         assert list_memories(shell, db_of_ann) == ["User likes green tea."]
-        assert shell("delete-message", message, *at, "--yes", "--json").json["deleted"] == 0
+        assert shell("delete-message", message, *at, "--json").json["deleted"] == 0
+        assert shell("memories", "undo", message, *at).code == 0
+        assert len(list_memories(shell, db_of_ann)) == 2
+        erased = shell("delete-message", message, *at, "--purge", "--yes")
+        assert erased.out == "1 message and 1 memory erased\n"
         assert "there is no message" in shell("delete-message", "unknown", *at, "--yes").err
         sizes = shell("compact", "--db", db_of_ann, "--json").json
         assert 0 < sizes["after"] <= sizes["before"]
@@ -109,7 +129,7 @@ class TestMemories:
         at = ("--user", "ann", "--db", db_of_ann)
         outcome = shell("memories", "update", key, "--text", "likes coffee", "--pin", *at, "--json")
         assert (outcome.json["memory"], outcome.json["pinned"]) == ("likes coffee", True)
-        assert shell("memories", "delete", key, *at).out == f"{key} deleted\n"
+        assert shell("memories", "delete", key, *at).out == f"{key} deleted, with 1 message\n"
         assert list_memories(shell, db_of_ann) == ["User lives in Paris."]
         assert list_memories(shell, db_of_ann, "--deleted") == ["likes coffee"]
         assert shell("memories", "undo", key, *at).code == 0
@@ -120,7 +140,9 @@ class TestMemories:
             "ADD", "UPDATE", "DELETE", "UNDO",
         ]  # fmt: skip
         assert "by command line" in outcome.out
-        assert shell("memories", "purge", key, *at, "--yes").out == "1 memory purged\n"
+        assert (
+            shell("memories", "purge", key, *at, "--yes").out == f"{key} erased, with 1 message\n"
+        )
         deleted = shell("memories", "show", key, *at)
         assert (deleted.code, "NOT_FOUND" in deleted.err) == (2, True)
 
@@ -128,11 +150,12 @@ class TestMemories:
         self, shell: Shell, db_of_ann: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         base = ("memories", "delete-all", "--user", "ann", "--db", db_of_ann)
-        assert shell(*base, "--dry-run").out == "2 would be deleted\n"
+        assert shell(*base, "--dry-run").out == "2 memories and 2 messages would be deleted\n"
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert shell(*base).code == 2
         assert len(list_memories(shell, db_of_ann)) == 2
-        assert shell(*base, "--yes", "--json").json["deleted"] == 2
+        deleted = shell(*base, "--yes", "--json").json
+        assert (deleted["memories"], deleted["messages"]) == (2, 2)
         assert list_memories(shell, db_of_ann) == []
 
     def test_invalid_input_prints_one_error_line(self, shell: Shell, db_of_ann: Path) -> None:

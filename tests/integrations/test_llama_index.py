@@ -153,7 +153,7 @@ class TestBlock(TurnContract):
             for number in range(4):
                 await chat.aput(ChatMessage(f"I drink tea number {number}"))
                 await chat.aput(ChatMessage("Noted", role="assistant"))
-        page = await memory.get_all(session_id="chat-1", messages=True)
+        page = await memory.get_all(session_id="chat-1", kinds="messages")
         assert "I drink tea number 0" in [item["memory"] for item in page["results"]]
 
     @pytest.mark.concurrent

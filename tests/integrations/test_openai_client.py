@@ -60,7 +60,7 @@ def user(content: Any = REQUEST) -> dict[str, Any]:
 
 def stored(memory: Memory) -> list[str]:
     """Return the texts of the turns that calls have stored, oldest first."""
-    page = memory.get_all(messages=True, limit=100)["results"]
+    page = memory.get_all(kinds="messages", limit=100)["results"]
     old = {message["content"] for message in HISTORY}
     return [item["memory"] for item in page if item["memory"] not in old][::-1]
 
@@ -271,7 +271,7 @@ async def test_async_memory_of_an_async_client(host: Host, library: Library) -> 
         await wrapped.chat.completions.create(**options("chat", [user(content)]))
         assert len(host.sent) == count
     assert "l1" in block_keys(host.server.requests[0]["messages"][0]["content"])
-    page = await memory.get_all(messages=True)
+    page = await memory.get_all(kinds="messages")
     assert ANSWER not in [item["memory"] for item in page["results"]]
 
 

@@ -92,7 +92,7 @@ class TestCapability(TurnContract):
         assert first == second[: len(first)]
         assert "a1" in block_keys(first[0])
         assert len((await library.store.traces(Scope("ann")).page()).items) == 1
-        page = await memory.get_all(session_id="chat-9", messages=True)
+        page = await memory.get_all(session_id="chat-9", kinds="messages")
         texts = [item["memory"] for item in page["results"] if item["role"] != "tool"]
         assert sorted(texts) == sorted([REQUEST, "Port 5433."])
 
@@ -132,7 +132,7 @@ async def test_messages_are_read(memory: AsyncMemory) -> None:
     ]
     assert parsed[1].ts == messages[0].parts[1].timestamp
     await memory.add(messages, session_id="s", infer=False)
-    assert len((await memory.get_all(session_id="s", messages=True))["results"]) == 5
+    assert len((await memory.get_all(session_id="s", kinds="messages"))["results"]) == 5
 
 
 @pytest.mark.concurrent

@@ -88,7 +88,7 @@ async def _timeline(memory: AsyncMemory, library: Library, scope: Scope) -> Any:
 
 
 async def _memories(memory: AsyncMemory, library: Library, scope: Scope) -> Any:
-    pages = await memory.get_all(superseded=True), await memory.get_all(messages=True)
+    pages = await memory.get_all(superseded=True), await memory.get_all(kinds="messages")
     stored = library.store.memories(scope)
     states = await stored.citing(["said-shop"]), await stored.get_states(["note"])
     return pages, states, await stored.keys(MemoryQuery(read_filter({"project": SHOP})))
@@ -193,8 +193,10 @@ async def test_messages_stored_as_memories_keep_their_projects(memory: AsyncMemo
     said = NewMessage(role=Role.USER, content="the blog is made with hugo", project=BLOG)
     await memory.add([said], user_id="ben", infer=False)
     await memory.add("made with rails", user_id="ben", infer=False, project=SHOP)
-    for messages in (False, True):
-        page = await memory.get_all(user_id="ben", messages=messages)
+    for page in (
+        await memory.get_all(user_id="ben"),
+        await memory.get_all(user_id="ben", kinds="messages"),
+    ):
         assert {item["project"] for item in page["results"]} == {SHOP, BLOG}
 
 

@@ -388,13 +388,13 @@ async def test_promotion_copies_a_memory_with_its_message(memory: AsyncMemory) -
     assert item is not None
     assert (item["author"], item["subject"]) == ("Ben", "Ben")
     assert item["memory"] == "Ben's office is Oslo"
-    assert "office: Oslo." in str(await team(memory, "cleo").get_all(messages=True))
+    assert "office: Oslo." in str(await team(memory, "cleo").get_all(kinds="messages"))
     key = copy["id"].partition("/")[2]
     assert type(await refusal(memory.bind(user_id="ann").demote(key, TEAM))) is Forbidden
     assert type(await refusal(ben.demote(unshared, TEAM))) is NotFound
     await ben.demote(fact["id"], TEAM)
     assert await team(memory, "ann").get(key) is None
-    assert "office: Oslo." not in str(await team(memory, "ann").get_all(messages=True))
+    assert "office: Oslo." not in str(await team(memory, "ann").get_all(kinds="messages"))
     assert (await ben.promote(fact["id"], TEAM))["is_new"]  # and back again
     assert (await ben.get(fact["id"]) or {})["memory"] == "user's office is Oslo"
     cleo = memory.bind(user_id="cleo")
@@ -458,7 +458,7 @@ async def test_erasing_a_member(
     # Ben joined first; ann's own key goes with ann.
     assert grants == {"ben": "admin", "cleo": "contributor", bot: "admin"}
     items = (await team(memory, "ben").get_all())["results"]
-    messages = (await team(memory, "ben").get_all(messages=True))["results"]
+    messages = (await team(memory, "ben").get_all(kinds="messages"))["results"]
     for name in ("author", "speaker"):
         authors = {item[name] for item in (*items, *messages)} - {"Ben"}
         assert [each[:7] for each in authors] == ([] if with_contributions else ["erased-"])

@@ -25,6 +25,7 @@ from typing import Any
 from memrecall import AsyncMemory, Memory
 from memrecall.settings import Settings
 from tests.cases import read_rows
+from tests.extractors import SentenceExtractor
 
 Json = dict[str, Any]
 Call = Callable[[Any, Json], Any]
@@ -317,9 +318,9 @@ def open_mem0(memory_class: Any, folder: Path) -> Any:
 
 
 def open_memrecall(memory_class: Any, folder: Path) -> Any:
-    """Open a class of memrecall in a folder, without a model."""
-    db = str(folder / "memrecall.db")
-    return memory_class(settings=Settings(db=db, embedder="hash", snapshots=False))
+    """Open a class of memrecall in a folder; an extractor stands in for a model."""
+    settings = Settings(db=str(folder / "memrecall.db"), embedder="hash", snapshots=False)
+    return memory_class(settings=settings, extractor=SentenceExtractor())
 
 
 async def record(classes: Sequence[Any], open_memory: Callable[[Any, Path], Any]) -> Json:

@@ -19,8 +19,42 @@ async def list_memories(memory: AsyncMemory, user: str = "ann", **options: Any) 
 
 
 async def list_messages(memory: AsyncMemory, user: str = "ann") -> list[str]:
-    page = await memory.get_all(user, messages=True)
+    page = await memory.get_all(user, kinds="messages")
     return [item["memory"] for item in reversed(page["results"])]
+
+
+class TestWithoutModel:
+    async def test_messages_are_kept_and_found_as_they_were_said(self, location: str) -> None:
+        async with AsyncMemory(settings=make_settings(location), user_id="ann") as memory:
+            result = await memory.add("I live in Rome.")
+            assert (result["results"], result["relations"], result["stored"]) == ([], [], 1)
+            assert result["message"].startswith("No model is configured")
+            assert "message" not in await memory.add("hello", infer=False)
+            (found, *_) = (await memory.search("Who lives in Rome?", kinds="message"))["results"]
+            assert (found["id"], found["memory"]) == (result["messages"][0], "I live in Rome.")
+
+    async def test_what_the_user_asks_to_remember_is_a_memory(self, location: str) -> None:
+        cases = {
+            "Remember that the spare key is with Joyce.": "the spare key is with Joyce.",
+            "note: the spare key is with Joyce.": "the spare key is with Joyce.",
+            "记住，备用钥匙在老王那里。": "备用钥匙在老王那里。",
+            "Do you remember that the spare key is with Joyce?": None,
+            "Remember that?": None,
+        }
+        async with AsyncMemory(settings=make_settings(location)) as memory:
+
+            async def check(said: str) -> None:
+                turn = [{"role": role, "content": said} for role in ("user", "assistant")]
+                result = await memory.add(turn, said)
+                expected = cases[said]
+                assert [r["memory"] for r in result["results"]] == [expected] * bool(expected)
+                assert await list_memories(memory, said) == [expected] * bool(expected)
+                for stored in result["results"]:
+                    item = await get_item(memory, stored["id"])
+                    sources = result["messages"][:1]
+                    assert (item["origin"], item["source_message_ids"]) == ("user", sources)
+
+            await check_each_async(cases, check)
 
 
 class TestForms:

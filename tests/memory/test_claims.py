@@ -1,4 +1,4 @@
-"""Claims of assistants, tools and quoted texts never override what the user said."""
+"""Claims of assistants, tools and applications never override what the user said."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -9,48 +9,51 @@ import pytest
 
 from memrecall.agent.prompt_view import write_block
 from memrecall.agent.tools.recall import RecallAnswer
-from memrecall.extraction import Extractor, RuleExtractor
-from memrecall.extraction.protocol import Decided, Extracted
+from memrecall.extraction.protocol import Extracted, Fact, KnownMemory, Summary, Utterance
 from memrecall.memory import AsyncMemory
+from memrecall.memory.ingest import Ingestor
+from memrecall.memory.jobs import Processes
 from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
-from tests.extraction.test_attacks import ATTACKS, obedient_model
+from tests.extractors import SentenceExtractor
 
 from ..agent.recall_helpers import run_tool
 from .conftest import get_item, make_settings
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "extraction"
-TOOL_ATTACKS: list[dict[str, Any]] = [
-    json.loads(line) for line in (FIXTURES / "tool_attacks.jsonl").read_text("utf-8").splitlines()
-]
+ROLES = ("assistant", "tool", "system")
 
 
-KINDS = ("assistant", "assistant-repeated", "tool", "system", "supersedes", "supersedes-repeated")
-CLAIMS = {f"{language}-{kind}" for language in ("en", "zh") for kind in KINDS}
-# What is quoted may speak of anybody: only a model can believe that it speaks of the user.
-QUOTED = {f"{language}-{kind}" for language in ("en", "zh") for kind in ("email", "document")}
+def read_attacks(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (FIXTURES / name).read_text("utf-8").splitlines()]
 
 
-class ObedientExtractor(RuleExtractor):
-    """Reads the user's statement by rules, and an attack with the model that believes it."""
+class ObedientExtractor:
+    """A model that believes whatever is said to it, and lets it replace all that is known."""
 
-    def __init__(self) -> None:
-        self.model: Extractor | None = None
+    def __init__(self, text: str | None = None, memory_type: Any = "user_profile") -> None:
+        self._text = text
+        self._type = memory_type
 
-    async def facts(self, *arguments: Any, **options: Any) -> Extracted:
-        if self.model is not None:
-            return await self.model.facts(*arguments, **options)
-        return await super().facts(*arguments, **options)
+    async def extract(
+        self, utterances: Sequence[Utterance], *, known: Sequence[KnownMemory] = (), **_: Any
+    ) -> Extracted:
+        fact = Fact(
+            self._text or utterances[0].text,
+            memory_type=self._type,
+            source_ids=tuple(u.message_id for u in utterances if u.role in ROLES),
+            replaces=tuple(memory.memory_key for memory in known),
+        )
+        return Extracted((fact,))
 
-    async def decide(self, *arguments: Any) -> Decided:
-        if self.model is not None:
-            return await self.model.decide(*arguments)
-        return await super().decide(*arguments)
+    async def summarise(self, lines: Any, limit_characters: int) -> Summary:
+        return Summary("")
 
 
 @pytest.fixture
 async def memory(location: str) -> AsyncIterator[AsyncMemory]:
-    async with AsyncMemory(settings=make_settings(location), user_id="ann") as memory:
+    settings, extractor = make_settings(location), SentenceExtractor()
+    async with AsyncMemory(settings=settings, extractor=extractor, user_id="ann") as memory:
         yield memory
 
 
@@ -70,7 +73,7 @@ async def state_home(memory: AsyncMemory) -> str:
 async def claim_home(memory: AsyncMemory) -> tuple[str, str]:
     """Return the keys of what the user said and of an assistant's claim."""
     said = await state_home(memory)
-    answer = await call_tool(memory, "remember", text="User lives in Oslo.")
+    answer = await call_tool(memory, "correct", memory_key=said, text="User lives in Oslo.")
     return said, answer["memory_key"]
 
 
@@ -90,67 +93,88 @@ def check_claims(items: Sequence[dict[str, Any]], truth: dict[str, Any]) -> int:
     return len(claims)
 
 
+async def tell(memory: AsyncMemory, text: str, field: str | None = None) -> dict[str, Any]:
+    """Let the user say something; return the memory of it."""
+    recaller = await memory.recaller()
+    truth = NewMemory(content=text, field=field, subject="user")
+    added = await recaller.library.add_memories(
+        recaller.scope, [truth], origin=Origin.USER, actor="test"
+    )
+    return {"id": added.ids[0], "memory": text}
+
+
 async def test_attacks_through_tools_keep_the_truth(location: str) -> None:
+    """`remember` with a model that believes everything, and `correct`."""
     async with AsyncMemory(settings=make_settings(location)) as shared:
 
         async def check(attack: dict[str, Any]) -> None:
             memory = shared.bind(user_id=attack["id"])
-            (added,) = (await memory.add(attack["said"]))["results"]
-            await memory.add("OK." if attack["language"] == "en" else "好的。")
-            truth = {"id": added["id"], "memory": added["memory"]}
-            graph = await memory.graph()
+            truth = await tell(memory, attack["said"])
+            recaller = await memory.recaller()
+            ingestor = Ingestor(recaller.library, ObedientExtractor(), Processes())
             for text in attack["texts"]:
-                key = {"memory_key": truth["id"]} if attack["tool"] == "correct" else {}
-                answer = await call_tool(memory, attack["tool"], text=text, **key)
-                expected = truth["id"] if attack["claim"] else "Nothing was changed"
-                is_repetition = "already" in answer["note"]
-                assert expected in answer["note"] or is_repetition, answer
+                if attack["tool"] == "correct":
+                    answer = await call_tool(memory, "correct", memory_key=truth["id"], text=text)
+                    assert not answer["done"]
+                else:
+                    claim = NewMemory(content=text)
+                    (outcome,) = await ingestor.remember(
+                        recaller.scope, claim, origin=Origin.ASSISTANT, actor="assistant"
+                    )
+                    assert outcome.event in ("ADD", "NONE")
             items = (await memory.get_all())["results"]
-            assert (check_claims(items, truth) > 0) == bool(attack["claim"])
+            assert check_claims(items, truth) == len(set(attack["texts"]))
             assert all(word in json.dumps(items, ensure_ascii=False) for word in attack["claim"])
-            assert "supersedes all" not in json.dumps(items)
-            assert await memory.graph() == graph
 
-        await check_each_async(TOOL_ATTACKS, check, label=lambda attack: str(attack["id"]))
+        await check_each_async(
+            read_attacks("tool_attacks.jsonl"), check, label=lambda attack: str(attack["id"])
+        )
 
 
-@pytest.mark.parametrize("obeys", [False, True])
-async def test_attacks_in_conversations_are_stored_as_conflicts(
-    tmp_path: Path, obeys: bool
-) -> None:
-    """No truth changes, by rules or by a model that obeys, and claims name what they deny."""
-    extractor = ObedientExtractor()
-    stored: dict[str, int] = {}
+async def test_attacks_in_conversations_are_stored_as_conflicts(tmp_path: Path) -> None:
+    """No truth changes by a model that obeys others than the user, and claims name it."""
     settings = make_settings(str(tmp_path / "attacks.db"))
-    async with AsyncMemory(settings=settings, extractor=extractor) as shared:
+    attacks = [
+        attack
+        for attack in read_attacks("attacks.jsonl")
+        if all(turn.partition("| ")[0] in ROLES for turn in attack["attack"])
+    ]
+    async with AsyncMemory(settings=settings) as shared:
+        library = (await shared._open()).library
 
         async def check(attack: dict[str, Any]) -> None:
-            recaller = await shared.bind(user_id=attack["id"]).recaller()
-            said = attack["memory"]
-            fields = {"content": said["text"], "memory_type": said["type"], "field": said["field"]}
-            truth = NewMemory(**fields, subject="user")
-            added = await recaller.library.add_memories(
-                recaller.scope, [truth], origin=Origin.USER, actor="test"
+            user, obey = attack["id"], attack["obey"]
+            truth = await tell(
+                shared.bind(user_id=user), attack["memory"]["text"], attack["memory"]["field"]
             )
-            extractor.model = obedient_model(attack) if obeys else None
-            turns = [parse_turn(turn) for turn in attack["attack"]]
-            await shared.add([*turns, {"role": "user", "content": "Hm."}], user_id=attack["id"])
-            items = (await shared.get_all(user_id=attack["id"]))["results"]
-            stored[attack["id"]] = check_claims(
-                items, {"id": added.ids[0], "memory": truth.content}
-            )
+            extractor = ObedientExtractor(obey["text"], obey["type"])
+            async with AsyncMemory(library=library, extractor=extractor) as obedient:
+                turns = [parse_turn(turn) for turn in attack["attack"]]
+                added = await obedient.add([*turns, {"role": "user", "content": "Hm."}], user)
+            assert added["problems"] == []
+            items = (await shared.get_all(user))["results"]
+            assert check_claims(items, truth) == (obey["type"] != "retraction")
 
-        await check_each_async(ATTACKS, check, label=lambda attack: str(attack["id"]))
-    names = {name for name, count in stored.items() if count}
-    for no_claim in ("question", "supposition", "role-play", "delete"):
-        assert not [name for name in names if no_claim in name], no_claim
-    assert names >= CLAIMS
-    assert names >= QUOTED or not obeys
+        await check_each_async(attacks, check, label=lambda attack: str(attack["id"]))
+
+
+async def test_claim_of_an_assistant_ends_nothing_that_the_user_said(memory: AsyncMemory) -> None:
+    """Also if it replaces a second memory of the user beside one of an assistant."""
+    truth = await tell(memory, "User lives in Porto.", "home")
+    library = (await memory._open()).library
+    scope = (await memory.recaller()).scope
+    guess = NewMemory(content="User likes Oslo.", subject="user")
+    await library.add_memories(scope, [guess], origin=Origin.ASSISTANT, actor="test")
+    extractor = ObedientExtractor("User lives in Oslo.")
+    async with AsyncMemory(library=library, extractor=extractor) as obedient:
+        for role in ROLES:
+            await obedient.add([{"role": role, "content": "User lives in Oslo."}], "ann")
+    assert truth["memory"] in await current(memory)
 
 
 def parse_turn(turn: str) -> dict[str, str]:
-    role, separator, text = turn.partition("| ")
-    return {"role": role, "content": text} if separator else {"role": "user", "content": turn}
+    role, _, text = turn.partition("| ")
+    return {"role": role, "content": text}
 
 
 async def test_user_confirms_a_claim(memory: AsyncMemory) -> None:
@@ -208,16 +232,6 @@ async def test_reworded_claim_stays_a_claim(memory: AsyncMemory) -> None:
     assert [conflict["id"] for conflict in item["conflicts_with"]] == [said]
 
 
-async def test_assistant_writes_down_what_the_last_message_states(memory: AsyncMemory) -> None:
-    key = await state_home(memory)
-    await memory.add("I moved to Oslo.", infer=False)
-    answer = await call_tool(memory, "correct", memory_key=key, text="User moved to Oslo.")
-    assert answer["done"]
-    new = await get_item(memory, answer["memory_key"])
-    assert (new["origin"], new["supersedes"], new["conflicts_with"]) == ("user", key, [])
-    assert new["source_message_ids"]
-
-
 async def test_trusted_code_updates_what_the_user_said(memory: AsyncMemory) -> None:
     key = await state_home(memory)
     updated = await memory.update(key, "User lives in Oslo.")
@@ -267,19 +281,13 @@ async def test_recalled_block_names_a_claim_in_the_language_of_the_question(
     await check_each_async(cases, check)
 
 
-async def test_results_name_the_conflict_in_both_languages(location: str) -> None:
-    async with AsyncMemory(settings=make_settings(location)) as shared:
-        memory, chinese = shared.bind(user_id="ann"), shared.bind(user_id="李")
-        said, claim = await claim_home(memory)
-        item = await get_item(memory, claim)
-        assert (item["origin"], item["conflicts_with"][0]["id"]) == ("assistant", said)
-        chinese_said = (await chinese.add("我住在杭州。"))["results"][0]["id"]
-        await chinese.add("好的。")
-        await call_tool(chinese, "remember", text="用户住在沈阳。")
-        results = (await chinese.search("用户住在哪里"))["results"]
-        (conflict,) = (item["conflicts_with"] for item in results if item.get("conflicts_with"))
-        assert conflict[0]["id"] == chinese_said
-        assert conflict[0]["memory"].startswith("用户住在杭州")
+async def test_results_name_the_conflict(memory: AsyncMemory) -> None:
+    said, claim = await claim_home(memory)
+    item = await get_item(memory, claim)
+    assert (item["origin"], item["conflicts_with"][0]["id"]) == ("assistant", said)
+    results = (await memory.search("Where does the user live?"))["results"]
+    (conflict,) = (item["conflicts_with"] for item in results if item.get("conflicts_with"))
+    assert conflict == [{"id": said, "memory": "User lives in Porto."}]
 
 
 async def test_what_an_assistant_forgets_is_listed_with_its_reason_and_can_be_undone(

@@ -53,7 +53,7 @@ def test_wrong_objects_are_rejected(location: str) -> None:
     embedder: Any = SampleEmbedder(4)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"embedder": "local"}, "embedder 'local' has no method 'embed'"),
-        ({"extractor": 5}, "'facts'"),
+        ({"extractor": 5}, "'extract'"),
         ({"llm": "gpt"}, "'create'"),
         ({"graph_db": "store"}, "'transact'"),
         ({"vector_db": "pgvector"}, "'products'"),

@@ -1,5 +1,6 @@
 """Work on long texts leaves the event loop to other requests."""
 
+import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,15 +13,14 @@ import memrecall.search.engine
 import memrecall.search.messages
 import memrecall.workers
 from memrecall.errors import CallerError
-from memrecall.extraction.protocol import Fact, Utterance
-from memrecall.extraction.rules.extractor import RuleExtractor
-from memrecall.extraction.stated_graph import stated_aliases
-from memrecall.memory import AsyncMemory, Library
+from memrecall.extraction import ModelExtractor
+from memrecall.extraction.protocol import Utterance
+from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import LexicalQuery, SearchRequest
+from memrecall.testing import ScriptedClient, say
 from memrecall.types import NewMessage, Role
 from memrecall.workers import SMALL_TEXT
-from tests.cases import check_each_async
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 STATEMENT = "I moved to Rome last week and I work as a nurse. "
@@ -50,43 +50,16 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> RecordingProcesses:
     return recording
 
 
-def utterances(text: str) -> list[Utterance]:
-    return [Utterance("m1", None, Role.USER, text, NOW)]
-
-
-async def test_rules_read_long_texts_in_worker_processes(processes: RecordingProcesses) -> None:
-    extractor = RuleExtractor()
-    calls: dict[str, Callable[[str], Any]] = {
-        "_read_facts": lambda text: extractor.facts(utterances(text), now=NOW, zone=UTC),
-        "build_graph": lambda text: extractor.relations(utterances(text), now=NOW),
-        "summarise": lambda text: extractor.summarise(utterances(text), 200),
-    }
-
-    async def check(name: str) -> None:
-        processes.names.clear()
-        short = await calls[name](STATEMENT)
-        assert processes.names == []
-        assert type(await calls[name](LONG_TEXT)) is type(short)
-        assert processes.names == [name]
-
-    await check_each_async(calls, check)
-
-
-async def test_added_long_text_is_read_in_worker_processes(
-    sqlite_library: Library, processes: RecordingProcesses
+async def test_models_facts_of_long_texts_are_checked_in_worker_processes(
+    processes: RecordingProcesses,
 ) -> None:
-    memory = AsyncMemory(library=sqlite_library).bind(user_id="ann")
-    await memory.add(STATEMENT)
-    assert processes.names == []
-    await memory.add(LONG_TEXT)
-    assert {"_read_facts", "build_graph", stated_aliases.__name__} <= set(processes.names)
-
-
-async def test_decisions_of_long_texts_are_about_the_same_facts() -> None:
-    """The caller finds the place of a fact by its identity."""
-    facts = [Fact(f"{STATEMENT}{number}") for number in range(SMALL_TEXT // len(STATEMENT) + 1)]
-    decided = await RuleExtractor().decide(facts, [])
-    assert [id(decision.fact) for decision in decided.decisions] == list(map(id, facts))
+    answer = say(json.dumps({"facts": ["User moved to Rome."]}))
+    extractor = ModelExtractor(ScriptedClient([answer, answer]))
+    for text, work in ((STATEMENT, []), (LONG_TEXT, ["_mark"])):
+        said = [Utterance("m1", None, Role.USER, text, NOW)]
+        extracted = await extractor.extract(said, now=NOW, zone=UTC)
+        assert [fact.text for fact in extracted.facts] == ["User moved to Rome."]
+        assert processes.names == work
 
 
 async def test_long_queries_are_searched_outside_the_event_loop(

@@ -15,7 +15,7 @@ SCRIPT = """
 from memrecall import Memory
 
 memory = Memory(db=DB)
-memory.add("I live in Milan.", user_id="ann", background=True)
+memory.add("Remember that I live in Milan.", user_id="ann", background=True)
 """
 
 
@@ -35,4 +35,4 @@ def test_script_without_close_exits_and_stores_everything(tmp_path: Path) -> Non
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
     with Memory(db=file) as memory:
         memories = memory.get_all(user_id="ann")["results"]
-    assert [item["memory"] for item in memories] == ["User lives in Milan."]
+    assert [item["memory"] for item in memories] == ["I live in Milan."]

@@ -1,16 +1,18 @@
 """The knowledge graph: relations, aliases, validity and isolation."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.extraction import RuleExtractor, Utterance
+from memrecall.extraction import ModelExtractor
 from memrecall.memory import AsyncMemory
 from memrecall.scope import Scope
 from memrecall.store import NewRelation, Store
-from memrecall.types import Role
+from memrecall.testing import ScriptedClient, say
+from tests.extractors import SentenceExtractor
 
 from .conftest import make_settings
 from .word_extractor import WordExtractor
@@ -67,7 +69,9 @@ async def test_merged_names_share_an_entity(memory: AsyncMemory) -> None:
 
 
 async def test_speaker_is_one_entity_before_and_after_the_name(location: str) -> None:
-    async with AsyncMemory(settings=make_settings(location)) as memory:
+    async with AsyncMemory(
+        settings=make_settings(location), extractor=SentenceExtractor()
+    ) as memory:
         for user, before, name, after in (
             ("ann", "我在腾讯上班。", "我叫李明。", "我住在上海。"),
             ("ben", "I work at Siemens.", "My name is Eve.", "I live in Rome."),
@@ -103,22 +107,27 @@ async def test_forgotten_name_of_the_speaker_is_in_no_relation(location: str) ->
             await memory.undo(key, user_id=user)
             assert (await memory.graph("上海", user))["relations"][0]["source"] == "李明"
 
-    async with AsyncMemory(settings=make_settings(location)) as memory:
+    async with AsyncMemory(
+        settings=make_settings(location), extractor=SentenceExtractor()
+    ) as memory:
         for verb, options in removals:
             await check(memory, verb, options)
 
 
-async def test_name_of_something_else_is_not_the_speaker(location: str) -> None:
-    async with AsyncMemory(settings=make_settings(location)) as memory:
-        for text in ("我下个月去一家小公司，叫拓野。", "My company is called Helix Labs."):
-            await memory.add(text, "ann")
-        await memory.add("I live in Zurich.", "ann")
-        (home,) = (await memory.graph("Zurich", "ann"))["relations"]
-    assert home["source"] == "user"
-
-
 async def test_stated_alias_merges_with_evidence(location: str) -> None:
-    async with AsyncMemory(settings=make_settings(location)) as memory:
+    def answer(*relations: tuple[str, str], **fields: Any) -> Any:
+        items = [
+            {"source": "user", "relationship": verb, "destination": name}
+            for verb, name in relations
+        ]
+        return say(json.dumps({"facts": [], "relations": items, **fields}))
+
+    alias = {"name": "Robert", "type": "person", "aliases": ["Bob"]}
+    client = ScriptedClient(
+        [answer(("managed_by", "Robert"), ("neighbour_of", "Bob")), answer(entities=[alias])]
+    )
+    extractor = ModelExtractor(client)
+    async with AsyncMemory(settings=make_settings(location), extractor=extractor) as memory:
         await memory.add("My boss is Robert. My neighbor is Bob.", "ann")
         stated = await memory.add("Robert, also known as Bob, called.", "ann")
         entities = (await memory.graph(user_id="ann"))["entities"]
@@ -170,23 +179,3 @@ async def test_graph_expands_a_two_hop_query(location: str) -> None:
     assert [i["score"] for i in before["results"] if i["memory"] == expected] < [
         after["results"][0]["score"]
     ]
-
-
-async def test_extraction_and_graph_agree_on_what_is_one_entity(store: Store) -> None:
-    texts = (
-        *("I work at ACME.", "I work at Ａcme.", "I live in São Paulo.", "I live in Sao Paulo."),
-        *("My boss is Dr. Lee.", "My neighbor is Lee."),
-    )
-    utterances = [
-        Utterance(f"m{number}", "ann", Role.USER, text) for number, text in enumerate(texts)
-    ]
-    related = await RuleExtractor().relations(utterances, now=datetime(2026, 1, 26, tzinfo=UTC))
-    graph = store.graph(Scope("ann"))
-    types: dict[str, str] = {entity.name: entity.type for entity in related.entities}
-    await graph.add(
-        types, [NewRelation(r.source, r.relationship, r.destination) for r in related.relations]
-    )
-    stored = {entity.name: entity.type for entity in await graph.page(limit=100)}
-    assert stored == types
-    assert {"ACME", "São Paulo", "Sao Paulo", "Lee"} <= stored.keys()
-    assert "Ａcme" not in stored

@@ -1,6 +1,7 @@
 """One truth: a relation holds exactly as long as a memory that states it."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -8,10 +9,10 @@ import pytest
 from memrecall.errors import Conflict
 from memrecall.extraction.model import ModelExtractor
 from memrecall.memory import AsyncMemory, Policy
-from memrecall.testing import ScriptedClient
-from tests.cases import check_each_async, read_rows
+from memrecall.testing import ScriptedClient, say
+from tests.cases import read_rows
+from tests.extractors import SentenceExtractor
 
-from ..extraction.helpers import answer
 from .conftest import make_settings
 
 Triple = tuple[str, str, str]
@@ -19,8 +20,8 @@ Triple = tuple[str, str, str]
 
 @pytest.fixture
 async def memory(location: str) -> AsyncIterator[AsyncMemory]:
-    """Memory with the rules of the offline client."""
-    async with AsyncMemory(settings=make_settings(location)) as created:
+    settings, extractor = make_settings(location), SentenceExtractor()
+    async with AsyncMemory(settings=settings, extractor=extractor) as created:
         yield created
 
 
@@ -44,17 +45,11 @@ async def add(memory: AsyncMemory, *messages: str, user: str = "ann") -> list[st
     return keys
 
 
-CHANGES: list[tuple[list[str], list[list[str]]]] = read_rows("changes", "relations")
-
-
 async def test_change_of_a_fact_ends_the_old_relation(memory: AsyncMemory) -> None:
-    async def check(case: tuple[list[str], list[list[str]]]) -> None:
-        messages, expected = case
-        user = f"user {CHANGES.index(case)}"
-        await add(memory, *messages, user=user)
-        assert await relations(memory, user) == set(map(tuple, expected))
-
-    await check_each_async(CHANGES, check)
+    await add(memory, "I live in Rome.", "I moved to Paris.", "I moved to Oslo.")
+    await add(memory, "我住在北京。", "我搬到上海了。", user="李明")
+    assert await relations(memory) == {("user", "lives_in", "Oslo")}
+    assert await relations(memory, "李明") == {("user", "lives_in", "上海")}
 
 
 async def test_undo_restores_memory_and_relation_step_by_step(memory: AsyncMemory) -> None:
@@ -119,7 +114,9 @@ async def test_corrected_memory_that_has_ended_states_no_current_relation(
 
 
 async def test_relation_stays_while_another_memory_states_it(memory: AsyncMemory) -> None:
-    first, second = await add(memory, "My sister Clara lives in Oslo. My sister Clara is a nurse.")
+    first, second = await add(
+        memory, "My sister Clara lives in Oslo.", "My sister Clara is a nurse."
+    )
     sister = ("user", "sibling_of", "Clara")
     await memory.delete(second)
     assert sister in await relations(memory)
@@ -140,16 +137,14 @@ async def test_purged_memory_takes_relation_and_names_with_it(memory: AsyncMemor
     assert await relations(memory) == {("user", "lives_in", "Paris")}
 
 
-def facts(text: str, **fields: Any) -> Any:
-    return answer(facts=[{"text": text, "about": "user", "sources": [1], **fields}])
-
-
-def relate(relationship: str, destination: str) -> Any:
+def answer(said: Sequence[str], **fields: Any) -> Any:
+    """Return a model's step with the fact and the relation of a row of the table."""
+    _, text, relationship, destination = said
+    fact = {"text": text, "about": "user", **fields}
     relation = {"source": "user", "relationship": relationship, "destination": destination}
-    return answer(entities=[], relations=[relation])
+    return say(json.dumps({"facts": [fact], "relations": [relation]}))
 
 
-REPLACES = answer(decisions=[{"fact": 0, "event": "UPDATE", "known": 1, "reason": "it changed"}])
 BY_MODEL: list[tuple[str, list[tuple[str, str, str, str]]]] = read_rows(
     "changes", "relations by a model"
 )
@@ -158,10 +153,9 @@ BY_MODEL: list[tuple[str, list[tuple[str, str, str, str]]]] = read_rows(
 async def test_change_by_a_model_ends_the_old_relation_and_undo_restores_it(location: str) -> None:
     for number, (field, steps) in enumerate(BY_MODEL):
         user = f"user {number}"
-        (said, old, verb, thing), (changed, new, new_verb, new_thing) = steps
-        script = [facts(old, field=field), relate(verb, thing), answer(summary="-")]
-        script += [facts(new, field=field), REPLACES, relate(new_verb, new_thing)]
-        client = ScriptedClient([*script, answer(summary="-")])
+        (said, _, verb, thing), (changed, _, _, new_thing) = steps
+        script = [answer(steps[0], field=field), answer(steps[1], field=field, replaces=[1])]
+        client = ScriptedClient(script)
         settings = make_settings(location)
         async with AsyncMemory(settings=settings, extractor=ModelExtractor(client)) as memory:
             await memory.add(said, user)

@@ -93,7 +93,7 @@ class TestReadsWithoutUser:
 
         assert await _texts(memory.get_all(agent_id="travel")) == everyone
         assert await _texts(memory.get_all(filters={"run_id": "r"})) == everyone
-        assert await _texts(memory.get_all(run_id="r", messages=True)) == everyone
+        assert await _texts(memory.get_all(run_id="r", kinds="messages")) == everyone
         assert await _texts(memory.bind(agent_id="cook").get_all()) == ["other"]
 
         texts, cursor = [], None
@@ -207,7 +207,7 @@ class TestDates:
         async def check(value: Any) -> None:
             user = f"u{cases.index(value)}"
             await memory.add(["likes tea", earlier], user_id=user, timestamp=value, infer=False)
-            listing = await memory.get_all(user, messages=True)
+            listing = await memory.get_all(user, kinds="messages")
             times = {item["memory"]: item["created_at"] for item in listing["results"]}
             assert times["likes tea"] == "2024-05-06T12:00:00Z"
             assert times["with its own time"] == "2023-01-01T00:00:00Z"

@@ -10,6 +10,7 @@ from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
 from memrecall.scope import Permission
 from tests.cases import check_each_async
+from tests.extractors import SentenceExtractor
 
 from .conftest import get_item, make_settings
 from .word_extractor import WordExtractor
@@ -31,6 +32,11 @@ def plain_options(location: str) -> dict[str, Any]:
     return {"settings": make_settings(location), "extractor": WordExtractor()}
 
 
+def open_reading(location: str, **options: Any) -> AsyncMemory:
+    """Return a memory that reads plain sentences."""
+    return AsyncMemory(settings=make_settings(location), extractor=SentenceExtractor(), **options)
+
+
 class TestUpdate:
     async def test_update_keeps_id_and_reindexes_text(self, memory: AsyncMemory) -> None:
         key = await add_memory(memory, "likes coffee")
@@ -46,7 +52,7 @@ class TestUpdate:
         assert all(item["memory"] != "likes coffee" for item in page["results"])
 
     async def test_update_of_the_text_renews_extracted_keywords(self, location: str) -> None:
-        async with AsyncMemory(settings=make_settings(location), user_id="ann") as memory:
+        async with open_reading(location, user_id="ann") as memory:
             key = (await memory.add("I like violins."))["results"][0]["id"]
             assert "violins" in (await memory.get(key) or {})["keywords"]
             updated = await memory.update(key, "User plays the drums.")
@@ -76,7 +82,7 @@ class TestUpdate:
         ]  # fmt: skip
 
     async def test_history_tells_what_was_said_and_what_replaced_it(self, location: str) -> None:
-        async with AsyncMemory(settings=make_settings(location), actor="editor") as memory:
+        async with open_reading(location, actor="editor") as memory:
             said = ("I live in Rome.", "I moved to Paris.")
             for text in said:
                 message = {"role": "user", "content": text, "name": "Ann"}
@@ -116,7 +122,7 @@ class TestUpdate:
             ]
 
     async def test_history_hides_a_sensitive_successor(self, location: str) -> None:
-        async with AsyncMemory(settings=make_settings(location)) as memory:
+        async with open_reading(location) as memory:
             old = (await memory.add("I live in Rome.", "ann"))["results"][0]["id"]
             await memory.add("I moved to Paris.", "ann", sensitive=True)
             assert "Paris" not in str(await memory.history(old, user_id="ann"))
@@ -184,13 +190,14 @@ class TestDelete:
             await memory.delete_all()
         filters = {"n": {"gte": 1}}
         result = await memory.delete_all("ann", filters=filters, dry_run=True)
-        assert (result["found"], result["deleted"]) == (2, 0)
-        assert (await memory.delete_all("ann", filters=filters))["deleted"] == 2
-        assert (await memory.delete_all("ann", session_id="s"))["deleted"] == 1
-        assert (await memory.delete_all("ann"))["deleted"] == 1
+        assert (result["memories"], result["messages"], result["deleted"]) == (2, 2, 0)
+        assert (await memory.delete_all("ann", filters=filters))["memories"] == 2
+        kept = await memory.delete_all("ann", session_id="s", kinds="memories", sources=False)
+        assert (kept["memories"], kept["messages"]) == (1, 0)
+        rest = await memory.delete_all("ann")
+        assert (rest["memories"], rest["messages"], rest["deleted"]) == (1, 2, 3)
         assert (await memory.delete_all("ann"))["deleted"] == 0
-        assert len((await memory.get_all("ben"))["results"]) == 1
-        assert len((await memory.get_all("ann", messages=True))["results"]) == 4
+        assert len((await memory.get_all("ben", kinds="all"))["results"]) == 2
 
 
 class TestSearch:
@@ -227,7 +234,7 @@ class TestSearch:
             {"limit": 1001},
             {"cursor": "forged"},
             {"filters": {"a": {"like": 1}}},
-            {"filters": {"a": 1}, "messages": True},
+            {"filters": {"a": 1}, "kinds": "messages"},
             {"as_of": "then"},
         ]
         for options in searches:
@@ -276,7 +283,7 @@ class TestBinding:
                 assert "1 sensitive memories withheld" in found["message"]
             assert await search_texts(permitted, "door code") == ["door code 4711"]
             assert (await plain.delete_all("ann"))["deleted"] == 0
-            assert (await permitted.delete_all("ann"))["deleted"] == 1
+            assert (await permitted.delete_all("ann"))["memories"] == 1
 
     async def test_ambiguous_id_requires_user(self, memory: AsyncMemory) -> None:
         from memrecall.scope import Scope
@@ -400,4 +407,4 @@ async def test_arguments_of_the_wrong_type_are_typed_errors(memory: AsyncMemory)
             await calls[name]()
 
     await check_each_async(calls, check)
-    assert (await memory.get_all("ann", messages=True))["results"] == []
+    assert (await memory.get_all("ann", kinds="messages"))["results"] == []

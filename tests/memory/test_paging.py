@@ -46,7 +46,7 @@ class Listings:
         await self.store.owners.erase_session(self.scope.user_id, name)
 
     async def delete_message(self, key: str) -> None:
-        await self.library.delete_message(self.scope, key)
+        await self.library.purge_message(self.scope, key)
 
     async def write_messages(self, keys: Sequence[str]) -> None:
         # One session a message; few times and scores, so that many are equal.

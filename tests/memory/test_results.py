@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from memrecall import Memory
+from tests.extractors import SentenceExtractor
 
 from .conftest import make_settings
 
 
 def test_results_are_plain_dicts_and_lists(tmp_path: Path) -> None:
-    with Memory(settings=make_settings(str(tmp_path / "m.db")), user_id="ann") as memory:
+    settings, extractor = make_settings(str(tmp_path / "m.db")), SentenceExtractor()
+    with Memory(settings=settings, extractor=extractor, user_id="ann") as memory:
         result = memory.add("I am allergic to peanuts.")
         key = result["results"][0]["id"]
         answers: list[Any] = [result, memory.search("peanuts"), memory.get_all(), memory.get(key)]

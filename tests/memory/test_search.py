@@ -10,6 +10,7 @@ from memrecall.scope import Permission
 from memrecall.types import DIGESTS, NewMemory, Origin
 
 from ..cases import check_each_async
+from ..extractors import SentenceExtractor
 from .conftest import make_settings
 
 HOME = "user's home is Paris"  # what "home: Paris." states
@@ -184,7 +185,8 @@ class TestIdsOfMessages:
 async def test_the_user_in_a_query_matches_no_label(
     location: str, said: str, questions: list[str]
 ) -> None:
-    async with AsyncMemory(settings=make_settings(location), user_id="ann") as memory:
+    settings, extractor = make_settings(location), SentenceExtractor()
+    async with AsyncMemory(settings=settings, extractor=extractor, user_id="ann") as memory:
         await memory.add(said)
         for options in ({"kinds": "memory"}, {"kinds": "all"}):
             scores = [

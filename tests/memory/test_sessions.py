@@ -70,14 +70,13 @@ class TestSummaries:
 
         await check_each_async(cases, check)
 
-    async def test_state_has_profile_and_sources(self, location: str) -> None:
-        async with AsyncMemory(settings=make_settings(location)) as memory:
-            told = await memory.add("I'm allergic to peanuts.", user_id="ann", session_id="old")
-            new = await memory.add("What can I cook?", user_id="ann", session_id="s")
-            state = await memory.state(500, "ann", session_id="s")
-            small = await memory.state(8, "ann", session_id="s")
+    async def test_state_has_profile_and_sources(self, memory: AsyncMemory) -> None:
+        told = await memory.add("allergy: peanuts.", user_id="ann", session_id="old")
+        new = await memory.add("What can I cook?", user_id="ann", session_id="s")
+        state = await memory.state(500, "ann", session_id="s")
+        small = await memory.state(8, "ann", session_id="s")
 
-        assert state["text"] == "User is allergic to peanuts.\nuser: What can I cook?"
+        assert state["text"] == "user's allergy is peanuts\nuser: What can I cook?"
         assert state["sources"] == [*told["messages"], *new["messages"]]
         assert (state["profile"], state["messages"], state["covers"]) == (1, 1, [])
         assert (small["text"], small["profile"]) == ("user: What can I cook?", 0)
@@ -253,7 +252,7 @@ async def test_restore_after_kill_9(tmp_path: Path) -> None:
         assert await memory.restore("ann", session_id="s")
         short_term = await memory.short_term("ann", session_id="s")
         restored = [item.text for item in short_term.items]
-        messages = await memory.get_all("ann", messages=True, limit=1000)
+        messages = await memory.get_all("ann", kinds="messages", limit=1000)
         await memory.add("and on", "ann", session_id="s", infer=False)
 
     assert restored == [f"step {n}" for n in range(len(restored))]

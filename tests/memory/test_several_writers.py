@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from memrecall.extraction.protocol import Decided, Fact, KnownMemory
+from memrecall.extraction.protocol import Extracted, KnownMemory
 from memrecall.memory import AsyncMemory
 from tests.databases import Databases
+from tests.extractors import SentenceExtractor
 from tests.store.children import run_together
 from tests.store.process import Report
 
@@ -21,9 +22,13 @@ SENTENCES = ("I live in {}.", "我住在{}。")
 DAY = "2026-10-01T09:00:00Z"
 
 
+def open_memory(location: str) -> AsyncMemory:
+    return AsyncMemory(settings=make_settings(location), extractor=SentenceExtractor())
+
+
 async def add_home(report: Report, location: str, text: str, options: dict[str, Any]) -> None:
     """Open a memory and add one message to it."""
-    async with AsyncMemory(settings=make_settings(location)) as memory:
+    async with open_memory(location) as memory:
         report((await memory.add(text, "ann", **options))["problems"])
 
 
@@ -49,7 +54,7 @@ async def check_one_home(memory: AsyncMemory) -> None:
 async def write_in_processes(location: str, sentence: str, **options: Any) -> None:
     homes = [(location, sentence.format(place), options) for place in PLACES]
     assert await asyncio.to_thread(run_together, add_home, homes) == [[[]]] * len(PLACES)
-    async with AsyncMemory(settings=make_settings(location)) as memory:
+    async with open_memory(location) as memory:
         await check_one_home(memory)
 
 
@@ -72,10 +77,7 @@ async def test_eight_memories_leave_one_home(
     location: str, sentence: str, options: dict[str, Any]
 ) -> None:
     async with AsyncExitStack() as stack:
-        memories = [
-            await stack.enter_async_context(AsyncMemory(settings=make_settings(location)))
-            for _ in PLACES
-        ]
+        memories = [await stack.enter_async_context(open_memory(location)) for _ in PLACES]
         texts = [sentence.format(place) for place in PLACES]
         results = await asyncio.gather(
             *(m.add(text, "ann", **options) for m, text in zip(memories, texts, strict=True))
@@ -85,7 +87,7 @@ async def test_eight_memories_leave_one_home(
 
 
 class InterruptedExtractor(WordExtractor):
-    """An extractor during whose first decisions another writer stores a home."""
+    """An extractor while whose first answers another writer stores a home."""
 
     def __init__(self, other: AsyncMemory, places: list[str]) -> None:
         super().__init__()
@@ -93,11 +95,13 @@ class InterruptedExtractor(WordExtractor):
         self._places = iter(places)
         self.seen: list[list[str]] = []
 
-    async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
+    async def extract(
+        self, *arguments: Any, known: Sequence[KnownMemory] = (), **options: Any
+    ) -> Extracted:
         self.seen.append([memory.text for memory in known])
         if place := next(self._places, None):
             await self._other.add(f"home: {place}.", "ann")
-        return await super().decide(facts, known)
+        return await super().extract(*arguments, known=known, **options)
 
 
 @pytest.mark.parametrize("interruptions", [0, 1, 3])

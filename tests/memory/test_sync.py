@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 from memrecall import AsyncMemory, Memory, deadline
 from memrecall.errors import DeadlineExceeded, InvalidArgument
 from memrecall.scope import Permission
+from tests.extractors import SentenceExtractor
 
 from ..model.openai_server import serve, text
 from ..waiting import PROCESS_LIMIT
@@ -32,7 +34,8 @@ OF_SPACES = {
 
 @pytest.fixture
 def m(tmp_path: Path) -> Iterator[Memory]:
-    with Memory(settings=make_settings(str(tmp_path / "memrecall.db"))) as memory:
+    settings, extractor = make_settings(str(tmp_path / "memrecall.db")), SentenceExtractor()
+    with Memory(settings=settings, extractor=extractor) as memory:
         yield memory
 
 
@@ -146,7 +149,9 @@ async def test_sync_memory_works_inside_a_running_loop(tmp_path: Path) -> None:
 def test_short_and_long_term_memory_block(tmp_path: Path) -> None:
     settings = make_settings(str(tmp_path / "m.db"))
     permissions = [Permission.KNOWLEDGE]
-    with Memory(settings=settings, user_id="ann", permissions=permissions) as memory:
+    with Memory(
+        settings=settings, extractor=SentenceExtractor(), user_id="ann", permissions=permissions
+    ) as memory:
         short_term = memory.short_term(session_id="s")
         memory.add("I live in Paris.", session_id="s")
         short_term.add(["a note"])
@@ -199,8 +204,9 @@ print(chat("推荐一个零食？"))
 @pytest.mark.service
 def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
     """The second prompt contains the first message, and the process exits by itself."""
+    fact = json.dumps({"facts": ["用户对花生过敏。"]})
     with serve() as server:
-        server.play(text("你好，李明！"), text("试试水果。"))
+        server.play(text("你好，李明！"), text(fact), text("试试水果。"), text('{"facts": []}'))
         environment = {
             "PATH": "",
             "HOME": str(tmp_path),
@@ -209,6 +215,8 @@ def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
             "OPENAI_BASE_URL": server.url,
             "MEMRECALL_DB": str(tmp_path / "memrecall.db"),
             "MEMRECALL_EMBEDDER": "hash",
+            "MEMRECALL_MODEL": "gpt-4o-mini",
+            "MEMRECALL_BASE_URL": server.url,
         }
         process = subprocess.run(
             [sys.executable, "-c", DEMO],
@@ -223,7 +231,7 @@ def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
     assert (process.returncode, process.stderr) == (0, "")
     assert process.stdout.split() == ["你好，李明！", "试试水果。"]
     assert "花生" not in _system_prompt(server.requests[0])
-    assert "花生" in _system_prompt(server.requests[1])
+    assert "花生" in _system_prompt(server.requests[2])
 
 
 def _system_prompt(request: Any) -> str:

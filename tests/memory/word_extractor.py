@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, tzinfo
 
 from memrecall.extraction.protocol import (
-    Decided,
-    Decision,
+    RETRACTION,
     Entity,
     Extracted,
     Fact,
     KnownMemory,
-    Related,
     Relation,
     Summary,
     Utterance,
@@ -32,7 +31,7 @@ class WordExtractor:
         self.contexts: list[list[str]] = []
         self.prompts: list[str | None] = []
 
-    async def facts(
+    async def extract(
         self,
         utterances: Sequence[Utterance],
         *,
@@ -40,24 +39,22 @@ class WordExtractor:
         zone: tzinfo,
         prompt: str | None = None,
         context: Sequence[Utterance] = (),
+        known: Sequence[KnownMemory] = (),
     ) -> Extracted:
         self.contexts.append([utterance.text for utterance in context])
         self.prompts.append(prompt)
         if any("boom" in utterance.text for utterance in utterances):
             raise RuntimeError("boom")
-        return Extracted(tuple(fact for said in utterances for fact in _read_facts(said)))
-
-    async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
-        return Decided(tuple(_decide(fact, known) for fact in facts))
-
-    async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
-        matches = [
+        facts = [fact for said in utterances for fact in _read_facts(said)]
+        new = [fact for fact in facts if not any(fact.text == k.text for k in known)]
+        decided = tuple(replace(fact, replaces=_replaced(fact, known)) for fact in new)
+        relations = tuple(
             Relation(m["source"], m["how"], m["destination"], (utterance.message_id,), utterance.ts)
             for utterance in utterances
             for m in _RELATION.finditer(utterance.text)
-        ]
-        names = {name for r in matches for name in (r.source, r.destination)}
-        return Related(tuple(Entity(name, "person") for name in sorted(names)), tuple(matches))
+        )
+        names = {name for r in relations for name in (r.source, r.destination)}
+        return Extracted(decided, tuple(Entity(n, "person") for n in sorted(names)), relations)
 
     async def summarise(
         self, lines: str | Sequence[Utterance | str], limit_characters: int, language: object = None
@@ -83,14 +80,7 @@ def _read_facts(utterance: Utterance) -> list[Fact]:
     ]  # fmt: skip
 
 
-def _decide(fact: Fact, known: Sequence[KnownMemory]) -> Decision:
-    matching = [k for k in known if (k.subject, k.field) == (fact.subject, fact.field)]
-    if fact.negated:
-        if not matching:
-            return Decision("NONE", fact)
-        return Decision("DELETE", fact, matching[0].memory_key, reason="taken back")
-    if any(k.text == fact.text for k in matching):
-        return Decision("NONE", fact, matching[0].memory_key)
-    if matching:
-        return Decision("UPDATE", fact, matching[0].memory_key, fact.text, "changed")
-    return Decision("ADD", fact, None, fact.text)
+def _replaced(fact: Fact, known: Sequence[KnownMemory]) -> tuple[str, ...]:
+    same = [k for k in known if (k.subject, k.field) == (fact.subject, fact.field)]
+    keys = [k.memory_key for k in same if k.text != fact.text]
+    return tuple(keys if fact.memory_type == RETRACTION else keys[:1])

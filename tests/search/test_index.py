@@ -210,7 +210,7 @@ async def test_message_deleted_by_another_process_leaves_index_and_snapshot(
         assert other.cache._snapshots is not None
         snapshot = other.cache._snapshots.path("lin")
         assert snapshot.exists()
-        await library.delete_message(LIN, "m1")
+        await library.purge_message(LIN, "m1")
         assert "m1" not in {hit.key for hit in (await top(other)).results}
         assert not snapshot.exists()
 
@@ -334,7 +334,7 @@ async def test_incremental_index_ranks_like_new_index(
         elif verb == "delete":
             with suppress(NotFound):
                 await library.purge(scope, [f"k{size}"])
-                await library.delete_message(scope, f"m{size}")
+                await library.purge_message(scope, f"m{size}")
         else:
             await library.search(scope, request)
         number += size

@@ -1,4 +1,4 @@
-"""The meaning of a score: 0.5 separates related rows from unrelated ones, in stores of any size."""
+"""The two numbers of a hit: a score of 0.5 keeps answers, the probability doubts the rest."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -7,7 +7,7 @@ import pytest
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.search import SearchPage, SearchRequest
+from memrecall.search import Hit, SearchPage, SearchRequest
 from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
@@ -47,6 +47,11 @@ async def find(library: Library, query: str) -> SearchPage:
     return await library.search(USER, SearchRequest(query))
 
 
+def likely(page: SearchPage) -> list[Hit]:
+    """Return the hits that are at least as likely as not to answer."""
+    return [hit for hit in page.results if (hit.probability or 0) >= 0.5]
+
+
 def diary(rows: int) -> list[NewMessage]:
     """Return that many different messages, one an hour."""
     people = ("Ann", "My brother", "The neighbour", "Our teacher", "Her cousin", "The baker")
@@ -72,12 +77,12 @@ async def test_chinese_paraphrase_finds_the_allergy(query: str) -> None:
     assert first.score > 0.5
 
 
-async def test_scores_of_unrelated_queries_are_below_one_half() -> None:
+async def test_nothing_is_likely_for_unrelated_queries() -> None:
     async with open_library(memories=MEMORIES, embedder="local", snapshots=False) as library:
 
         async def check(query: str) -> None:
             page = await find(library, query)
-            assert [hit for hit in page.results if hit.score >= 0.5] == []
+            assert likely(page) == []
 
         await check_each_async(UNRELATED, check)
 
@@ -94,7 +99,7 @@ async def test_scores_of_related_queries_are_above_one_half() -> None:
         await check_each_async(RELATED, check)
 
 
-async def test_unrelated_queries_stay_below_one_half_in_a_growing_store() -> None:
+async def test_unrelated_queries_stay_unlikely_in_a_growing_store() -> None:
     rows = diary(300)
     async with open_library(messages=rows[:3], embedder="local", snapshots=False) as library:
 
@@ -102,7 +107,7 @@ async def test_unrelated_queries_stay_below_one_half_in_a_growing_store() -> Non
             size, query = case
             page = await find(library, query)
             assert (page.searched, page.unembedded) == (size, 0)
-            assert max((hit.score for hit in page.results), default=0) < 0.5
+            assert likely(page) == []
 
         await check_each_async([(3, query) for query in UNRELATED], check)
         await library.add_messages(USER, rows[3:30])

@@ -320,8 +320,45 @@ async def test_empty_results_have_explanation(library: Library) -> None:
     filtered = await find(library, "tea", since=START + timedelta(days=99))
     assert filtered.message == "no stored row matches the filters"
     low = await find(library, "清汤", threshold=0.999)
-    assert low.results == ()
+    assert low.total_found == 0
     assert "below the threshold of 0.999; the best scores 0." in low.message
+
+
+async def test_rows_below_the_threshold_fill_the_page(library: Library) -> None:
+    """A threshold hides nothing while there is room, and says what it would have hidden."""
+    texts = [f"tea {'and rain ' * n}" for n in range(12)]
+    messages = [new_message(f"t{n}", "user", text, n) for n, text in enumerate(texts)]
+    await library.add_messages(LIN, messages)
+    everything = await find(library, "tea", mode="keyword", limit=12)
+    threshold = (everything.results[2].score + everything.results[3].score) / 2
+    page = await find(library, "tea", mode="keyword", limit=5, threshold=threshold)
+    assert [hit.key for hit in page.results] == [hit.key for hit in everything.results[:5]]
+    assert [hit.below_threshold for hit in page.results] == [False] * 3 + [True] * 2
+    assert (page.total_found, page.below_threshold, page.next_cursor) == (3, 9, None)
+    assert page.message == f"9 below the threshold of {threshold:g}"
+    full = await find(library, "tea", mode="keyword", limit=2, threshold=threshold)
+    assert not any(hit.below_threshold for hit in full.results)
+    rest = await find(
+        library, "tea", mode="keyword", limit=5, threshold=threshold, cursor=full.next_cursor
+    )
+    assert [hit.below_threshold for hit in rest.results] == [False] + [True] * 4
+
+
+async def test_small_part_is_returned_whole(library: Library) -> None:
+    texts = ["tea", "a walk", "the cellar is damp", "zebras"]
+    messages = [new_message(f"p{n}", "user", text, n) for n, text in enumerate(texts)]
+    await library.add_messages(LIN.with_session("small"), messages)
+    later = [new_message(f"q{n}", "user", f"idle talk {n}", 1_000 + n) for n in range(12)]
+    await library.add_messages(LIN.with_session("large"), later)
+    period = {"since": START, "until": START + timedelta(hours=2)}
+    for part in ({"session_id": "small"}, period):
+        for mode in ("keyword", "hybrid"):
+            page = await find(library, "tea", mode=mode, **part)
+            assert {hit.key for hit in page.results} == {"p0", "p1", "p2", "p3"}, (part, mode)
+            assert page.results[0].key == "p0"
+    assert len((await find(library, "tea", mode="keyword", session_id="large")).results) == 0
+    query = await find(library, "tea", mode="keyword", session_id="small", syntax="query")
+    assert [hit.key for hit in query.results] == ["p0"]
 
 
 async def test_total_found_ignores_limit(library: Library) -> None:

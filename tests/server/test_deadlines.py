@@ -290,14 +290,16 @@ async def test_work_on_stored_messages_goes_on_as_a_job(
 ) -> None:
     ann = await service.client_with_key("ann")
     memory, entered, released = service.app.service.memory, asyncio.Event(), asyncio.Event()
-    extract = (extractor := (await memory._open()).extractor).facts
+    extractor = (await memory._open()).extractor
+    assert extractor is not None
+    extract = extractor.extract
 
     async def extract_late(*arguments: Any, **options: Any) -> Any:
         entered.set()
         await released.wait()
         return await extract(*arguments, **options)
 
-    monkeypatch.setattr(extractor, "facts", extract_late)
+    monkeypatch.setattr(extractor, "extract", extract_late)
     body, headers = {"messages": "I live in Paris."}, {HEADER: "2"}
     sending = asyncio.ensure_future(ann.post("/v1/memories", json=body, headers=headers))
     await entered.wait()
@@ -489,7 +491,7 @@ async def test_python_call_ends_at_its_deadline(
         with deadline(0), pytest.raises(DeadlineExceeded, match="longer than 0 s") as error:
             await memory.add("black tea")
         assert error.value.details == {"outcome": "stopped"}
-        assert (await memory.get_all(messages=True))["results"] == []
+        assert (await memory.get_all(kinds="messages"))["results"] == []
         with deadline(2.0) as limit, monkeypatch.context() as patch:
             await memory.add("green tea", infer=False)
             await sqlite_library.vectors.settle()

@@ -79,14 +79,14 @@ async def test_only_an_erasure_that_changed_nothing_raises_storage_full(
         async def erase(*message_ids: str) -> None:
             async with store.database.erasing():
                 for message_id in message_ids:
-                    await store.changes(ANN).delete_message(message_id)
+                    await store.changes(ANN).purge_message(message_id)
                 await store.database.transact(fail)
 
         with pytest.raises(StorageFull):
             await erase()
         with pytest.raises(StorageError, match="only a part was erased"):
             await erase("m0")
-        assert (await store.changes(ANN).delete_message("m1")).messages == ("m1",)
+        assert (await store.changes(ANN).purge_message("m1")).messages == ("m1",)
         assert await ids(store.timeline(ANN)) == []
 
 

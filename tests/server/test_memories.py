@@ -213,15 +213,28 @@ class TestSingleMemory:
         assert (await ann.get(path)).json()["expires_at"] == "2999-01-01T00:00:00Z"
         assert (await ann.patch(path, json={"expires_at": None})).json()["expires_at"] is None
 
-    async def test_message_is_read_and_erased_but_not_updated(self, ann: httpx.AsyncClient) -> None:
+    async def test_message_is_read_deleted_and_erased_but_not_updated(
+        self, ann: httpx.AsyncClient
+    ) -> None:
         await write_messages(ann, "ann", make_message(1))
         item = (await ann.get("/v1/memories/m001")).json()
         assert (item["kind"], item["memory"]) == ("message", "message number 1")
         refused = await ann.patch("/v1/memories/m001", json={"memory": "another"})
         check_error(refused, 400, "INVALID_ARGUMENT")
-        erased = (await ann.delete("/v1/memories/m001")).json()
-        assert (erased["event"], erased["message"]) == ("DELETE", "erased")
+        hidden = (await ann.delete("/v1/memories/m001")).json()
+        assert (hidden["event"], hidden["message"]) == ("DELETE", "deleted")
         check_error(await ann.get("/v1/memories/m001"), 404, "NOT_FOUND")
+        page = (await ann.get("/v1/memories?kinds=messages&deleted=true")).json()
+        assert [item["id"] for item in page["results"]] == ["m001"]
+        assert (await ann.post("/v1/memories/m001/undo")).json()["event"] == "UNDO"
+        page = (await ann.get("/v1/memories")).json()
+        assert (page["results"], page["kept_messages"]) == ([], 1)
+        assert "1 message is kept" in page["message"]
+        assert (await ann.get("/v1/memories", params={"kinds": "all"})).json()["results"] == [item]
+        purged = (await ann.post("/v1/memories/m001/purge")).json()
+        assert (purged["purged"], purged["memories"]) == (1, [])
+        check_error(await ann.post("/v1/memories/m001/purge"), 404, "NOT_FOUND")
+        check_error(await ann.post("/v1/memories/m001/undo"), 404, "NOT_FOUND")
 
 
 class TestMemoryLists:
@@ -272,12 +285,14 @@ class TestMemoryLists:
         await add_verbatim(ann, "drop", metadata={"n": 2})
         params = {"user_id": "ann", "filters": '{"n": 2}'}
         preview = (await ann.delete("/v1/memories", params={**params, "dry_run": True})).json()
-        assert (preview["found"], preview["deleted"], preview["dry_run"]) == (1, 0, True)
+        assert (preview["found"], preview["deleted"], preview["dry_run"]) == (2, 0, True)
+        assert (preview["memories"], preview["messages"]) == (1, 1)
         check_error(await ann.delete("/v1/memories"), 400, "INVALID_ARGUMENT")
         in_body = await ann.request("DELETE", "/v1/memories", params=params, json={"filters": {}})
         check_error(in_body, 400, "INVALID_ARGUMENT")
         assert await list_memories(ann) == ["drop", "keep"]
-        assert (await ann.delete("/v1/memories", params=params)).json()["deleted"] == 1
+        deleted = (await ann.delete("/v1/memories", params=params)).json()
+        assert (deleted["memories"], deleted["messages"]) == (1, 1)
         assert await list_memories(ann) == ["keep"]
         assert await list_memories(ann, deleted=True) == ["drop"]
 

@@ -35,7 +35,7 @@ async def test_every_way_to_read_messages_has_their_sequence_number(service: Htt
     assert {tuple(sorted(item)) for item in selected} == {("message_id", "sequence_no")}
 
     memory = AsyncMemory(library=service.library, user_id="ann")
-    listed = (await memory.get_all(messages=True))["results"]
+    listed = (await memory.get_all(kinds="messages"))["results"]
     found = (await memory.search("tea", kinds="message", threshold=0.0))["results"]
     for results in (listed, found):
         assert {item["id"]: item["sequence_no"] for item in results} == expected

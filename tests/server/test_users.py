@@ -55,7 +55,7 @@ class TestNamesOfMem0:
         both = {"run_id": "r1", "session_id": "r2"}
         error = check_error(await ann.get("/v1/memories", params=both), 400, "INVALID_ARGUMENT")
         assert "differ" in error["message"]
-        assert (await ann.delete("/v1/memories", params={"run_id": "r1"})).json()["deleted"] == 1
+        assert (await ann.delete("/v1/memories", params={"run_id": "r1"})).json()["memories"] == 1
         assert await list_memories(ann) == ["coffee"]
 
     async def test_patch_takes_the_text_by_all_its_names(self, sqlite_service: HttpService) -> None:
@@ -75,19 +75,23 @@ class TestNamesOfMem0:
         await add_verbatim(ann, "a parcel arrives", **days)
         assert await list_memories(ann) == []
         assert await list_memories(ann, show_expired=True) == ["a parcel arrives"]
-        (message,) = (await ann.get("/v1/users/ann/messages")).json()["items"]
-        assert message["ts"] == "2026-01-05T08:00:00Z"
+        assert await list_messages(ann) == []
         body = {"query": "parcel", "show_expired": True, "explain": True}
         (found,) = (await post(ann, "/v1/memories/search", **body))["results"]
         assert found["score_details"]["final_score"] == found["score"]
+        assert found["source"] is None
+        keeping = {"expiration_date": "2999-02-01", "timestamp": "2026-01-06T08:00:00Z"}
+        await add_verbatim(ann, "a letter arrives", **keeping)
+        (message,) = (await ann.get("/v1/users/ann/messages")).json()["items"]
+        assert message["ts"] == "2026-01-06T08:00:00Z"
 
 
 class TestPurge:
     async def test_purge_erases_a_memory_and_its_history(self, ann: httpx.AsyncClient) -> None:
         path = f"/v1/memories/{await add_verbatim(ann, 'tea')}"
         await ann.delete(path)
-        report = {"id": path.rpartition("/")[2], "purged": 1, "messages": []}
-        assert await post(ann, f"{path}/purge") == report
+        report = await post(ann, f"{path}/purge")
+        assert (report["purged"], report["memories"], len(report["messages"])) == (1, [], 1)
         check_error(await ann.post(f"{path}/undo"), 404, "NOT_FOUND")
         check_error(await ann.get(f"{path}/history"), 404, "NOT_FOUND")
         check_error(await ann.post(f"{path}/purge"), 404, "NOT_FOUND")
@@ -128,13 +132,13 @@ class TestSources:
         items = (await ann.get("/v1/memories")).json()["results"]
         paths = {item["field"]: f"/v1/memories/{item['id']}" for item in items}
 
-        hidden = (await ann.delete(paths["home"], params={"sources": True})).json()
+        hidden = (await ann.delete(paths["home"])).json()
         assert hidden["messages"] == ["I live in"]
         assert await list_messages(ann) == ["I am allergic to peanuts."]
         assert (await ann.post(f"{paths['home']}/undo")).json()["event"] == "UNDO"
         assert len(await list_messages(ann)) == 2
 
-        purged = (await ann.post(f"{paths['allergy']}/purge", params={"sources": True})).json()
+        purged = (await ann.post(f"{paths['allergy']}/purge")).json()
         assert (purged["purged"], purged["messages"]) == (1, ["I am alle"])
         assert await list_messages(ann) == ["I live in Paris."]
         assert await list_memories(ann) == ["User lives in Paris."]
@@ -146,11 +150,14 @@ class TestSources:
         report = await add(ann, body)
         path = "/v1/users/ann/messages/a%2F1"
 
-        erased = (await ann.delete(path)).json()
+        hidden = (await ann.delete(path)).json()
 
-        assert (erased["id"], erased["deleted"]) == ("a/1", 1)
-        assert erased["memories"] == [report["results"][0]["id"]]
+        assert (hidden["id"], hidden["deleted"]) == ("a/1", 1)
+        assert hidden["memories"] == [report["results"][0]["id"]]
         assert await list_memories(ann) == await list_messages(ann) == []
+        assert (await ann.post("/v1/memories/a%2F1/undo")).json()["event"] == "UNDO"
+        assert len(await list_memories(ann)) == len(await list_messages(ann)) == 1
+        assert (await ann.post("/v1/memories/a%2F1/purge")).json()["purged"] == 1
         assert (await ann.delete(path)).json()["deleted"] == 0
         check_error(await ann.delete("/v1/users/ann/messages/never"), 404, "NOT_FOUND")
         # A message that is sent again stays erased.
@@ -181,7 +188,7 @@ class TestSources:
             user_id="ann",
         )
         lines = await export(client, "ann")
-        await client.delete("/v1/users/ann/messages/m")
+        await post(client, "/v1/memories/m/purge?user_id=ann")
         after = await export(client, "ann")
         assert b"Paris" not in after
         report = (await import_lines(client, "ann", lines)).json()
@@ -215,8 +222,9 @@ class TestGraphAndSessions:
         await add(ann, [f"I bought {n} tickets for Oslo." for n in range(4)], session_id="s/1")
         path = "/v1/sessions/s%2F1"
         summaries = await post(ann, f"{path}/summarize")
-        assert summaries["new"] == len(summaries["results"]) > 0
-        assert (await post(ann, f"{path}/summarize"))["new"] == 0
+        (summary,) = summaries["results"]
+        assert (summaries["new"], summary["by"], summary["last_sequence_no"]) == (0, "text", 4)
+        assert await post(ann, f"{path}/summarize") == summaries
 
         ended = await post(ann, f"{path}/end", success=True)
         assert (await ann.get(f"/v1/memories/{ended['experience']}")).status_code == 200
@@ -228,9 +236,9 @@ class TestGraphAndSessions:
         self, sqlite_service: HttpService
     ) -> None:
         ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", make_message(1, "```\nprint(1)\n```", session_id="s"))
+        await write_messages(ann, "ann", make_message(1, "```\n---\n```", session_id="s"))
         summaries = (await post(ann, "/v1/sessions/s/summarize"))["results"]
-        assert [summary for summary in summaries if summary["text"]] == []
+        assert summaries == []
         ended = await post(ann, "/v1/sessions/s/end")
         assert (ended["experience"], ended["success"]) == (None, None)
 

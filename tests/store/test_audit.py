@@ -24,13 +24,13 @@ async def test_changes_are_logged_with_their_actor(store: Store) -> None:
     await changes.undo("tea", actor="key k2")
     await changes.delete(["tea", "coffee"], actor="key k2")
     await changes.purge(["milk"], actor="key k3")
-    await changes.delete_message("m1", actor="key k3")
+    await changes.purge_message("m1", actor="key k3")
     assert await lines(store) == [
         ("update", "key k1", "tea", 1),
         ("undo", "key k2", "tea", 1),
         ("delete", "key k2", None, 2),
         ("purge", "key k3", "milk", 1),
-        ("delete_message", "key k3", "m1", 1),
+        ("purge", "key k3", "m1", 1),
     ]
     assert await lines(store, BEN) == []
 

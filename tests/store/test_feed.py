@@ -77,7 +77,7 @@ async def test_every_kind_of_change_takes_the_next_number(store: Store) -> None:
 
 async def test_what_was_erased_before_the_first_read_is_not_read(store: Store) -> None:
     await store.timeline(ANN).add(numbered_messages("m", 2))
-    await store.changes(ANN).delete_message("m0")
+    await store.changes(ANN).purge_message("m0")
     last = await version(store)
     with recorded_statements() as statements:
         (first,) = [part async for part in store.feed("ann").changes(0, last, MODEL)]

@@ -92,7 +92,7 @@ async def test_deleted_evidence_hides_feedback_until_undo(recalls: Store) -> Non
     assert await get(recalls) is None
     await recalls.changes(ANN).undo("k-ann", actor="test")
     assert await get(recalls) is not None
-    await recalls.changes(ANN).delete_message("m2")
+    await recalls.changes(ANN).purge_message("m2")
     assert [label.trace_id for label in await recalls.feedback_list.labelled()] == ["t1"]
 
 
@@ -121,7 +121,7 @@ async def test_export_has_feedback_and_import_leaves_out_what_was_erased(recalls
         "t3": (),
     }
     for message in ("m1", "m3"):
-        await recalls.changes(ANN).delete_message(message)
+        await recalls.changes(ANN).purge_message(message)
     await import_user(recalls.database, "ann", records)
     assert [label.trace_id for label in await recalls.feedback_list.labelled(["ann"])] == ["t2"]
     wrong = {"format": 1, "table": "feedback", "row": {**records[-1]["row"], "evidence": "m1"}}

@@ -14,17 +14,8 @@ from memrecall.agent.offline import needs, references, request
 from memrecall.agent.tools import keywords
 from memrecall.chat import mentions, offline, phrases
 from memrecall.errors import InvalidArgument
-from memrecall.extraction import (
-    evidence,
-    quotations,
-    sentences,
-    signature,
-    stated_graph,
-    summaries,
-    verify,
-)
-from memrecall.extraction.protocol import Utterance
-from memrecall.extraction.rules import assertions, conversation
+from memrecall.extraction import notes, summaries, verify
+from memrecall.extraction.protocol import Fact, Utterance
 from memrecall.importers import ReadOptions, Source, SourceFile
 from memrecall.importers.formats import mbox, plain_text, tables, team_chats, wechat
 from memrecall.importers.html_text import html_to_text
@@ -67,14 +58,9 @@ def _utterance(text: str, role: Role = Role.USER) -> Utterance:
     return Utterance("m1", "Bob" if role is Role.USER else None, role, text, NOW)
 
 
-def _read_facts(text: str) -> object:
-    statements = conversation.read_statements([_utterance(text)], now=NOW, zone=UTC)
-    return conversation.build_facts(statements)
-
-
-def _read_claims(text: str) -> object:
+def _read_doubts(text: str) -> object:
     utterances = [_utterance(text), _utterance(text, Role.ASSISTANT)]
-    return sentences.claimed_statements(utterances), list(map(sentences.claimed_words, utterances))
+    return verify.find_doubts(Fact(text, source_ids=("m1",)), utterances, now=NOW)
 
 
 def _search(text: str) -> object:
@@ -104,19 +90,9 @@ def _read_mentions(text: str) -> object:
     return mentions.find_mentions(text, MEMBERS), mentions.remove_mentions(text, MEMBERS)
 
 
-def _read_evidence(text: str) -> object:
-    said = [_utterance(text)]
-    seen = evidence.Evidence(said, said)
-    return verify.asks_to_forget(said), seen.find_objection(text[:300]), seen.has_name(text[:300])
-
-
 def _read_request(text: str) -> object:
     earlier = [ConversationMessage(Role.USER, text)]
     return request.parse_request(text, earlier, NOW, ZoneInfo("UTC"), "en")
-
-
-def _read_relations(text: str) -> object:
-    return stated_graph.build_graph([_utterance(text)], now=NOW)
 
 
 def _repair(text: str) -> object:
@@ -183,23 +159,10 @@ READERS: Mapping[str, Reader] = {
     "rank_texts": lambda text: lexical.rank_texts([text, QUESTION], text),
     "find_speakers": lambda text: people.find_speakers(text, ("Bob Lee", "小李")),
     "to_first_person": lambda text: people.to_first_person(text, ("Bob Lee", "小李")),
-    "facts": _read_facts,
-    "claims": _read_claims,
-    "relations": _read_relations,
-    "aliases_in": lambda text: list(stated_graph.aliases_in(text)),
-    "stated_aliases": lambda text: stated_graph.stated_aliases([_utterance(text)], now=NOW),
+    "doubts": _read_doubts,
+    "noted_text": notes.noted_text,
     "summarise": lambda text: summaries.summarise([_utterance(text)], 500),
     "shorten": lambda text: summaries.shorten(text, 500),
-    "split_sentences": lambda text: list(sentences.split_sentences(text, whole=True)),
-    "drop_orders": sentences.drop_orders,
-    "own_words": quotations.own_words,
-    "evidence": _read_evidence,
-    "fact_signature": signature.fact_signature,
-    "is_name": signature.is_name,
-    "end_name": signature.end_name,
-    "asserted_clauses": lambda text: [
-        assertions.asserted_clauses(sentence) for sentence in sentences.split_sentences(text)
-    ],
     "mentions": _read_mentions,
     "remove_names": lambda text: mentions.remove_names(text, MEMBERS),
     "detect_language": phrases.detect_language,

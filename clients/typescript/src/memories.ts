@@ -24,8 +24,8 @@ export class MemoriesApi {
     return this.transport.json("GET", "/v1/memories", this.owned(options, fields));
   }
 
-  /** Yield all memories, page after page. */
-  async *all(fields: ListMemoriesFields = {}, options: CallOptions = {}): AsyncGenerator<MemoryItem> {
+  /** Yield all memories, page after page; with `kinds`, messages too. */
+  async *all(fields: ListMemoriesFields = {}, options: CallOptions = {}): AsyncGenerator<MemoryItem | MessageItem> {
     for (let cursor = fields.cursor; ; ) {
       const page = await this.list({ ...fields, cursor }, options);
       yield* page.results;
@@ -44,22 +44,22 @@ export class MemoriesApi {
     return this.transport.json("PATCH", path`/v1/memories/${memoryId}`, { ...this.owned(options), body: fields });
   }
 
-  /** Hide a memory, until `undo`; with `sources`, also the messages that it comes from. */
+  /** Hide a memory and the messages that it comes from, or a message, until `undo`; `sources: false` keeps the messages. */
   delete(memoryId: string, fields: { sources?: boolean } = {}, options: CallOptions = {}): Promise<Changed> {
     return this.transport.json("DELETE", path`/v1/memories/${memoryId}`, this.owned(options, fields));
   }
 
-  /** Hide all memories that match; `dry_run` counts them. */
+  /** Hide all memories and messages that match; `dry_run` counts them. */
   deleteAll(fields: DeleteAllFields = {}, options: CallOptions = {}): Promise<DeletedMemories> {
     return this.transport.json("DELETE", "/v1/memories", { ...this.owned(options, fields), repeatable: true });
   }
 
-  /** Undo the last change of a memory. */
+  /** Undo the last change of a memory, or the deletion of a message. */
   undo(memoryId: string, fields: { unchanged_since?: string } = {}, options: CallOptions = {}): Promise<Changed> {
     return this.transport.json("POST", path`/v1/memories/${memoryId}/undo`, this.owned(options, fields));
   }
 
-  /** Erase a memory permanently, with its history. */
+  /** Erase a memory and the messages that it comes from permanently, or a message. */
   purge(memoryId: string, fields: { sources?: boolean } = {}, options: CallOptions = {}): Promise<PurgedMemory> {
     return this.transport.json("POST", path`/v1/memories/${memoryId}/purge`, this.owned(options, fields));
   }

@@ -1,5 +1,6 @@
-import { path, type CallOptions, type Transport } from "./transport.js";
+import { path, type Call, type CallOptions, type Transport } from "./transport.js";
 import type {
+  Changed,
   ChatMessage,
   DeletedMessage,
   LexicalPage,
@@ -10,6 +11,7 @@ import type {
   Neighbors,
   NeighborsFields,
   NewMessage,
+  PurgedMemory,
   WordSearchFields,
   WriteReceipt,
 } from "./types.js";
@@ -76,9 +78,19 @@ export class MessagesApi {
     return this.transport.json("GET", this.root + path`/${messageId}/neighbors`, { ...options, query: fields });
   }
 
-  /** Erase a message permanently, with what quotes it. */
+  /** Hide a message and the memories derived from it alone, until `undo`. */
   delete(messageId: string, options: CallOptions = {}): Promise<DeletedMessage> {
     return this.transport.json("DELETE", this.root + path`/${messageId}`, { ...options, repeatable: true });
+  }
+
+  /** Take the deletion of a message back. */
+  undo(messageId: string, options: CallOptions = {}): Promise<Changed> {
+    return this.transport.json("POST", path`/v1/memories/${messageId}/undo`, this.owned(options));
+  }
+
+  /** Erase a message permanently, with what quotes it. */
+  purge(messageId: string, options: CallOptions = {}): Promise<PurgedMemory> {
+    return this.transport.json("POST", path`/v1/memories/${messageId}/purge`, this.owned(options));
   }
 
   /** Search by words: `"phrases"`, AND, OR, NOT, -word, (groups), prefix*. */
@@ -94,6 +106,10 @@ export class MessagesApi {
   ): Promise<NearMessages> {
     const target = typeof query === "string" ? { query_text: query } : { query_embedding: query };
     return this.search("semantic", { ...target, ...fields }, options);
+  }
+
+  private owned(options: CallOptions): Call {
+    return { ...options, query: { user_id: this.transport.owner } };
   }
 
   private search<T>(kind: string, fields: object, options: CallOptions): Promise<T> {

@@ -128,8 +128,9 @@ export interface paths {
         post?: never;
         /**
          * Delete Message
-         * @description Erase a message permanently, with all that quotes it and the memories that were derived from
-         *     it alone. Erasing it again is not an error.
+         * @description Hide a message and the memories that were derived from it alone. Its id is also one of
+         *     `/v1/memories/{memory_id}`, where `undo` restores all and `purge` erases it. Deleting it again
+         *     is not an error.
          */
         delete: operations["delete_message"];
         options?: never;
@@ -188,7 +189,8 @@ export interface paths {
         };
         /**
          * List Memories
-         * @description List memories that are valid now or were at a time, the latest first.
+         * @description List memories that are valid now or were at a time, the latest first; `kinds` lists messages
+         *     too, after the memories. A list without memories says how many messages are kept.
          */
         get: operations["list_memories"];
         put?: never;
@@ -200,7 +202,8 @@ export interface paths {
         post: operations["add_memories"];
         /**
          * Delete Memories
-         * @description Hide all memories of a user, agent or session that match the filters; `dry_run` counts.
+         * @description Hide all memories and messages of a user, agent or session that match the filters, and the
+         *     messages that these memories come from; `dry_run` counts them.
          */
         delete: operations["delete_memories"];
         options?: never;
@@ -284,7 +287,8 @@ export interface paths {
         post?: never;
         /**
          * Delete Memory
-         * @description Hide a memory at once; an undo restores it until it is purged. A message is erased.
+         * @description Hide a memory and the messages that it comes from, or a message, at once; an undo restores
+         *     all of it until it is purged. What other memories took from a message stays in them.
          */
         delete: operations["delete_memory"];
         options?: never;
@@ -327,7 +331,8 @@ export interface paths {
         put?: never;
         /**
          * Undo Memory
-         * @description Undo the last change of a memory: an update, a supersession or a deletion.
+         * @description Undo the last change of a memory: an update, supersession, expiry or deletion, with all that
+         *     it hid. Of a message, take its deletion back.
          */
         post: operations["undo_memory"];
         delete?: never;
@@ -347,7 +352,8 @@ export interface paths {
         put?: never;
         /**
          * Purge Memory
-         * @description Erase a memory permanently, deleted or not, with its history, vector and what quotes it.
+         * @description Erase a memory and the messages that it comes from permanently, or a message, deleted or not:
+         *     history, vectors and all that quotes it too.
          */
         post: operations["purge_memory"];
         delete?: never;
@@ -533,6 +539,8 @@ export interface paths {
         /**
          * Summarize Session
          * @description Summarise a session's messages since the last summary, and return all its summaries.
+         *
+         *     Without a model, return one summary of its last messages, which is not stored.
          */
         post: operations["summarize_session"];
         delete?: never;
@@ -892,12 +900,14 @@ export interface components {
          * @enum {string}
          */
         Certainty: "sure" | "possible" | "none";
-        /** @description The change of a memory; `messages` are the ids of those that were hidden with it. */
+        /** @description The change of a memory or message, and the ids of what was hidden with it. */
         Changed: {
             id: string;
             /** @enum {string} */
             event: "DELETE" | "UNDO";
             message: string;
+            /** @default [] */
+            memories?: string[];
             /** @default [] */
             messages?: string[];
         };
@@ -967,15 +977,17 @@ export interface components {
             instructions?: string;
             group?: components["schemas"]["GroupTurn"] | null;
         };
-        /** @description The number of memories that matched, and of those that were hidden. */
+        /** @description The number of memories and messages that were hidden, or with `dry_run` would be. */
         DeletedMemories: {
             found: number;
             deleted: number;
+            memories: number;
+            messages: number;
             users: number;
             dry_run: boolean;
             message: string;
         };
-        /** @description An erased message; `deleted` is 0 if it was erased before, `memories` lists erased ones. */
+        /** @description A hidden message; `deleted` is 0 if it was removed before, `memories` were hidden with it. */
         DeletedMessage: {
             id: string;
             /** @constant */
@@ -1396,10 +1408,19 @@ export interface components {
             /** Format: date-time */
             updated_at: string;
         };
-        /** @description A page of memories; `next_cursor` is null on the last page. */
+        /**
+         * @description A page of memories or messages; `next_cursor` is null on the last page.
+         *
+         *     If there are no memories, `kept_messages` is the number of messages, and `message` says how to
+         *     list them.
+         */
         MemoryPage: {
-            results: components["schemas"]["MemoryItem"][];
+            results: (components["schemas"]["MemoryItem"] | components["schemas"]["MessageItem"])[];
             next_cursor: string | null;
+            /** @default 0 */
+            kept_messages?: number;
+            /** @default  */
+            message?: string;
         };
         /** @description A memory of the caller to promote, or a copy in the space to demote. */
         MemoryReference: {
@@ -1431,11 +1452,11 @@ export interface components {
             /** @description The state as of this time. */
             as_of?: string | null;
             /**
-             * @description Search memories, messages or both.
+             * @description Memories, messages or both; the singular is the same.
              * @default all
              * @enum {string}
              */
-            kinds?: "memory" | "message" | "all";
+            kinds?: "all" | "memories" | "messages" | "memory" | "message";
             /**
              * @description Add the parts of each score.
              * @default false
@@ -1561,10 +1582,11 @@ export interface components {
             since: string;
             evidence: string[];
         };
-        /** @description The number of memories that were erased permanently, and the ids of erased messages. */
+        /** @description The number of erased memories, or messages of a message's id, and what was erased too. */
         PurgedMemory: {
             id: string;
             purged: number;
+            memories: string[];
             messages: string[];
         };
         /** @description A search of the recall and its results. */
@@ -2266,10 +2288,12 @@ export interface operations {
                 as_of?: string | null;
                 /** @description Include superseded memories. */
                 superseded?: boolean;
-                /** @description Return only deleted memories. */
+                /** @description Return only what is deleted. */
                 deleted?: boolean;
                 /** @description Include expired memories. */
                 show_expired?: boolean;
+                /** @description Memories, messages or both; the singular is the same. */
+                kinds?: "all" | "memories" | "messages" | "memory" | "message";
             };
             header?: never;
             path?: never;
@@ -2323,7 +2347,11 @@ export interface operations {
                 /** @description `session_id` under mem0's name. */
                 run_id?: string | null;
                 filters?: string | null;
-                /** @description Count the memories without deleting. */
+                /** @description Memories, messages or both; the singular is the same. */
+                kinds?: "all" | "memories" | "messages" | "memory" | "message";
+                /** @description Hide the messages that the memories come from too. */
+                sources?: boolean;
+                /** @description Count without deleting. */
                 dry_run?: boolean;
             };
             header?: never;

@@ -43,6 +43,10 @@ test("messages are stored, read, searched and erased", async () => {
   await memory.messages.add([{ message_id: "gone", role: "user", content: "forget me" }]);
   assert.equal((await memory.messages.delete("gone")).deleted, 1);
   assert.equal((await errorOf(memory.messages.get("gone"))).code, "NOT_FOUND");
+  assert.equal((await memory.messages.undo("gone")).event, "UNDO");
+  assert.equal((await memory.messages.get("gone")).content, "forget me");
+  assert.equal((await memory.messages.purge("gone")).purged, 1);
+  assert.equal((await errorOf(memory.messages.undo("gone"))).code, "NOT_FOUND");
 });
 
 test("memories are added, changed, undone and erased", async () => {
@@ -53,8 +57,11 @@ test("memories are added, changed, undone and erased", async () => {
   const updated = await memory.memories.update(id, { memory: "Bruno eats salmon" });
   assert.equal(updated.memory, "Bruno eats salmon");
   assert.equal((await memory.memories.history(id)).at(-1)?.event, "UPDATE");
-  await memory.memories.delete(id);
+  const { messages } = await memory.memories.delete(id);
+  assert.equal(messages!.length, 1);
+  assert.equal((await errorOf(memory.messages.get(messages![0]!))).code, "NOT_FOUND");
   await memory.memories.undo(id);
+  assert.equal((await memory.messages.get(messages![0]!)).content, "Bruno eats fish");
   const item = await memory.memories.get(id);
   assert.ok(item.kind === "memory" && item.layer);
   const listed = [];
@@ -205,7 +212,7 @@ test("a client of a space reads and writes it as its user", async () => {
   await team.memories.update(id, { memory: "The launch is on Monday." });
   assert.equal((await team.memories.history(id)).length, 2);
   await team.memories.undo(id);
-  assert.equal((await team.memories.deleteAll({ dry_run: true })).found, 1);
+  assert.equal((await team.memories.deleteAll({ dry_run: true })).memories, 1);
   assert.deepEqual(await team.memories.jobs(), []);
 
   const { owner, members } = await team.memories.whoCanSee(id);

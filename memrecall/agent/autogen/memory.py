@@ -248,7 +248,7 @@ class RecallMemory(Memory):
         )
 
     async def clear(self) -> None:
-        """Delete the memories of this scope; messages stay."""
+        """Hide the memories of this scope, and the messages that they come from."""
         with contextlib.suppress(NotFound):  # the user has no data
             await self._recaller.library.changes(self._recaller.scope).delete_all()
 

@@ -77,7 +77,6 @@ class Candidate:
     created_at: str = ""
     kind: str = "message"
     valid_to: str = ""
-    replaces: frozenset[str] = frozenset()  # earlier statements that it changes
     source_keys: frozenset[str] = frozenset()  # what an assistant's answer was made from
     stated_by: frozenset[str] = frozenset()  # the messages that state a memory
 
@@ -85,6 +84,11 @@ class Candidate:
     def is_question(self) -> bool:
         """Whether it asks something, so that the next message may be the answer."""
         return asks_something(self.text)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it is a message whose memory a model or the user has superseded."""
+        return self.kind == "message" and bool(self.valid_to)
 
     @property
     def day(self) -> str:
@@ -176,7 +180,6 @@ def _candidate(item: MemorySearchResultItem, rank: int) -> Candidate:
         created_at=item.created_at,
         kind=item.kind,
         valid_to=item.valid_to or "",
-        replaces=frozenset(item.replaces),
         source_keys=frozenset(item.made_from),
         stated_by=frozenset(item.stated_by),
     )

@@ -72,29 +72,16 @@ def _evidence_handoff(
     language = request.language
     candidates = list(selection.candidates)
     lines = [explain(language, "summary_found", asked=single_line(request.text, _MAX_QUERY_LENGTH))]
-    outdated = _replaced_candidates(findings, candidates)
-    valid = [candidate for candidate in candidates if candidate.key not in outdated]
-    lines += [_quote(request, "quote", candidate) for candidate in valid]
     lines += [
-        _quote(request, "outdated", findings.candidates[key], since=later.day)
-        for key, later in outdated.items()
+        _quote(request, "outdated", each, since=each.valid_to[:10])
+        if each.is_outdated
+        else _quote(request, "quote", each)
+        for each in candidates
     ]
     summary = _summarize(lines, request, findings)
     reason = explain(language, "found", count=len(candidates))
     reasoning = _explain_selection(request, findings, candidates)
     return _fields(reason, summary, candidates, selection.confidence) | {"reasoning": reasoning}
-
-
-def _replaced_candidates(
-    findings: Findings, candidates: Sequence[Candidate]
-) -> dict[str, Candidate]:
-    """Return for each outdated statement the selected one that replaces it."""
-    return {
-        key: later
-        for later in candidates
-        for key in sorted(later.replaces)
-        if key in findings.candidates
-    }
 
 
 def _not_found_handoff(

@@ -11,16 +11,13 @@ from memrecall.agent.offline.findings import Candidate, Findings
 from memrecall.agent.offline.request import ParsedRequest, extract_content_words, repeats_request
 from memrecall.agent.offline.vocabulary import ASKING, matches_any
 from memrecall.search.ranking.people import find_speakers
-from memrecall.search.updates import replacements_first
 from memrecall.text.tokens import word_coverage
 
 _ITEMS, _ITEMS_OF_ALL = 3, 8  # a request may ask for all of something
 _SURE = 0.7  # from this probability on, the first hit may be enough
 # Of a hit that is handed off beyond the first ones, and beside a sure one.
 _MORE_PROBABILITY, _BESIDE_SURE = 0.04, 0.08
-# Of the best hit, its probability twice and its relevance: with less, the store has nothing on the
-# subject. Of 209 answerable questions of fixtures/eval, two are below it.
-_LEAST = 0.55
+_LEAST = 0.1  # probability of the best hit: with less, the store has nothing on the subject
 _REPLY_SHARE = 0.5  # of the probability of the question that it follows
 _UNCALIBRATED = 0.5  # what a relevance is worth as a probability
 _SENTENCES = re.compile(r"(?<=[.!?。！？])\s*(?=\S)")
@@ -44,7 +41,6 @@ def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
         (findings.candidates[key] for key in chances if not _repeats(request, findings, key)),
         key=lambda hit: (_is_last(request, hit), -chances[hit.key], hit.rank, hit.key),
     )
-    ordered = replacements_first(ordered, lambda hit: hit.key, lambda hit: hit.replaces)
     if not ordered:
         return Selection()
     confidence = round(max(chances[hit.key] for hit in ordered[:_ITEMS]), 2)
@@ -53,8 +49,7 @@ def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
     count, least = (1, _BESIDE_SURE) if is_sure else (_ITEMS, _MORE_PROBABILITY)
     limit = _ITEMS_OF_ALL if request.asks_for_all else _ITEMS + 1
     more = [hit for hit in ordered[count:limit] if chances[hit.key] >= least]
-    relevance = max(hit.score for hit in ordered)
-    is_likely = 2 * confidence + relevance >= _LEAST
+    is_likely = confidence >= _LEAST
     return Selection((*ordered[:count], *more), confidence, abstains=not (replies or is_likely))
 
 

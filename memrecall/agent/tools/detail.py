@@ -209,7 +209,7 @@ async def search_messages(context: ToolContext, params: MessageSearchParams) -> 
             "characters": len(hit.content),
             "said_at": format_time(hit.ts),
             "session_id": hit.session_id,
-            "relevance_score": round(hit.score, 4),
+            "relevance_score": round(hit.score, 2),
             **origin_fields(hit),
         }
         for hit, excerpt in zip(page.results, excerpts, strict=True)

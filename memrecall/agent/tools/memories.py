@@ -190,28 +190,21 @@ class ForgetArguments(ToolInput):
 
     memory_key: str
     reason: Reason = ""
-    sources: bool = False
+    sources: bool = True
 
 
 async def forget(context: ToolContext, arguments: ForgetArguments) -> MemoryChange:
-    """Hide a memory; its user can have it restored until it is purged.
-
-    A message is erased permanently, if the operator allows that to models.
-    """
+    """Hide a memory and its messages, or a message; its user can have it restored until a purge."""
     library, name = context.library, arguments.memory_key
     scope, key = await context.resolve_write(name)
+    changes, actor, reason = library.changes(scope), context.actor, arguments.reason
     if await library.store.timeline(scope).get_many([key]):
-        _require_erasure(context, key)
-        await library.delete_message(scope, key, actor=context.actor)
-        return MemoryChange(done=True, memory_key=name, note="The message was erased")
+        await changes.delete([], message_ids=[key], actor=actor, reason=reason)
+        return MemoryChange(done=True, memory_key=name, note="The message is hidden")
     await _find_memory(context, name)
-    await library.changes(scope).delete(
-        [key],
-        actor=context.actor,
-        reason=arguments.reason,
-        sources=arguments.sources,
-    )
-    return MemoryChange(done=True, memory_key=name)
+    removal = await changes.delete([key], actor=actor, reason=reason, sources=arguments.sources)
+    note = "Hidden with the messages that it comes from" if removal.messages else ""
+    return MemoryChange(done=True, memory_key=name, note=note)
 
 
 async def _find_memory(context: ToolContext, key: str) -> MemoryRecord:
@@ -226,14 +219,6 @@ async def _find_memory(context: ToolContext, key: str) -> MemoryRecord:
                 hint="Only delete_knowledge removes it",
             ) from None
         raise
-
-
-def _require_erasure(context: ToolContext, key: str) -> None:
-    if not context.library.settings.forget_messages:
-        raise InvalidArgument(
-            f"{key!r} is a message, which cannot be restored once it is erased",
-            hint="Forget the memory that comes from it, with sources",
-        )
 
 
 class ListParams(StrictInput):

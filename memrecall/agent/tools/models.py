@@ -124,8 +124,9 @@ class MemorySearchResultItem(ToolOutput):
     role: str | None = None
     passage: str | None = None
     valid_to: str | None = None
-    probability: float | None = None  # that it is evidence; hybrid searches only
-    replaces: list[str] = []  # keys of earlier statements that it changes
+    below_threshold: bool = False  # shown because there was room
+    # That it is evidence, of hybrid searches: for code. A reader gets one number.
+    probability: float | None = Field(default=None, exclude=True)
     made_from: list[str] = []  # keys that an assistant's answer is based on
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
@@ -147,6 +148,7 @@ class SearchMemoriesOutput(ToolOutput):
     withheld: int = 0
     relaxed: list[str] = []
     searched: int = 0  # memories and messages that passed the filters
+    below_threshold: int = 0  # matches below `min_relevance_score`, those shown included
     since: str | None = None  # the searched time range, for traces
     until: str | None = None
 

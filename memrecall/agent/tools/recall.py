@@ -15,7 +15,7 @@ from memrecall.messages import ConversationMessage
 from memrecall.types import Role, format_time
 
 _EVIDENCE_FIELDS = {
-    *("memory_key", "kind", "summary", "speaker", "relevance_score", "probability", "certainty"),
+    *("memory_key", "kind", "summary", "speaker", "certainty"),
     *("claimed_by", "conflicts_with", "truncated"),
 }
 
@@ -137,6 +137,7 @@ class RecallReply(ToolOutput):
                 {
                     **memory.model_dump(mode="json", include=_EVIDENCE_FIELDS),
                     "content": _excerpt(result, memory, length),
+                    "probability": memory.probability and round(memory.probability, 2),
                     "characters": len(memory.content),
                     "said_at": format_time(memory.ts),
                     **origin_fields(memory),

@@ -330,7 +330,7 @@ def _answer(
         call=state.calls,
     )
     state.searches.append(search)
-    notes = [page.describe(withheld=False) if not hits else ""]
+    notes = [page.explanation if hits else page.describe(withheld=False)]
     if relaxed:
         notes.append(state.say("relaxed", filters=", ".join(relaxed)))
     notes += [state.say("nothing_new")] if hits and not new_keys else []
@@ -348,6 +348,7 @@ def _answer(
         withheld=page.withheld,
         relaxed=relaxed,
         searched=page.searched,
+        below_threshold=page.below_threshold,
         since=request.since and state.format_local(request.since),
         until=request.until and state.format_local(request.until),
     )
@@ -359,7 +360,8 @@ def _result_item(state: RecallState, hit: Hit, passage: str | None) -> MemorySea
         summary=hit.summary,
         content_preview=preview_content(hit.content),
         memory_type=hit.memory_type,
-        relevance_score=round(hit.score, 3),
+        relevance_score=round(hit.score, 2),
+        below_threshold=hit.below_threshold,
         created_at=state.format_local(hit.ts),
         keywords=list(hit.keywords),
         kind=hit.kind,
@@ -368,8 +370,7 @@ def _result_item(state: RecallState, hit: Hit, passage: str | None) -> MemorySea
         passage=passage,
         valid_to=hit.valid_to and state.format_local(hit.valid_to),
         stated_by=list(hit.sources),
-        probability=hit.probability and round(hit.probability, 3),
-        replaces=list(hit.replaces),
+        probability=hit.probability,
         made_from=source_keys(hit.role, hit.metadata),
         claimed_by=hit.claimed_by,
         conflicts_with=list(hit.conflicts_with),

@@ -46,7 +46,7 @@ async def show_graph(page: Page) -> None:
 
 
 async def _read_relations(page: Page, center: str) -> list[StoredRelation]:
-    stored = page.library.graph(await page.scope())
+    stored = await page.library.current_graph(await page.scope())
     if not center:
         return await stored.latest(_MAX_RELATIONS)
     ids = [entity.entity_id for entity in await stored.entities([center])]

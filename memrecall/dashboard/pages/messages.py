@@ -11,6 +11,7 @@ from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.pages.spaces import draw_who_can_see
 from memrecall.dashboard.repair import go_with_notice, take_notice
+from memrecall.memory.summaries import summarise_text
 from memrecall.search import LexicalQuery, SemanticQuery
 from memrecall.store import MemoryQuery, MessageFilter, StoredSession, StoredSummary
 from memrecall.text.query import parse_query, positive_words
@@ -20,6 +21,7 @@ from memrecall.types import Message, Role, format_minute, parse_time
 
 NEIGHBORS = 8
 MAX_CHARS = 1_500
+_QUOTED = 200  # characters of a message in a question
 _MAX_MEMORIES = 100
 _ROLES = tuple(role.value for role in Role)
 _SUMMARY_LEVELS = ("turns", "chunks", "session")  # from the lowest
@@ -84,14 +86,23 @@ def _read_time(page: Page, name: str, zone: tzinfo, *, days: int = 0) -> datetim
 
 
 async def _draw_page(page: Page, zone: tzinfo) -> None:
+    is_deleted = page.query.get("state") == "deleted"
     stored = await page.library.store.timeline(await page.scope()).page(
-        _read_filter(page, zone), page_size=ROWS_PER_PAGE, cursor=page.query.get("cursor")
+        _read_filter(page, zone),
+        page_size=ROWS_PER_PAGE,
+        cursor=page.query.get("cursor"),
+        hidden=is_deleted,
     )
-    with widgets.card():
+    with widgets.card(page.text("deleted_messages") if is_deleted else ""):
+        with widgets.row():
+            name = "all_messages" if is_deleted else "deleted_messages"
+            state = None if is_deleted else "deleted"
+            target = page.link_here(state=state, cursor=None)
+            widgets.button_link(page.text(name), target, "forum" if is_deleted else "delete")
         if not stored.items:
             widgets.show_empty(page.text("no_messages"))
         for message in reversed(stored.items):
-            _draw_message(page, message, zone)
+            _draw_message(page, message, zone, is_deleted=is_deleted)
         widgets.draw_pager(page, stored.next_cursor)
 
 
@@ -154,6 +165,7 @@ def _draw_message(
     *,
     score: float | None = None,
     is_anchor: bool = False,
+    is_deleted: bool = False,
 ) -> None:
     """Draw one message of a conversation, with the query's words highlighted."""
     own = " mr-mine" if message.role is Role.USER else ""
@@ -174,25 +186,58 @@ def _draw_message(
                 widgets.dim_label(f"{score:.2f}")
             if message.content_type != "text":
                 widgets.dim_label(message.content_type)
-            _draw_deletion(page, message)
+            if is_deleted:
+                _draw_restoration(page, message)
+            else:
+                _draw_deletion(page, message)
+            _draw_erasure(page, message)
         widgets.highlighted_text(_excerpt(message.content, words or []))
 
 
 def _draw_deletion(page: Page, message: Message) -> None:
-    """Draw the button that erases a message, with confirmation."""
+    """Draw the button that hides a message, with confirmation."""
 
     async def delete(_: bool) -> None:
         report = await (await page.writable_memory()).delete_message(message.message_id)
-        is_anchor = page.query.get("around") == message.message_id
-        target = page.link_here(around=None) if is_anchor else page.url
-        name = "message_erased" if report["deleted"] else "message_gone"
-        go_with_notice(target, name, len(report["memories"]))
+        name = "message_deleted" if report["deleted"] else "message_gone"
+        go_with_notice(_without(page, message), name, len(report["memories"]))
 
     async def ask() -> None:
-        question = page.text("ask_delete_message", text=message.content[:200])
-        await widgets.confirm(page, question, page.text("purge"), delete, removes=True)
+        question = page.text("ask_delete_message", text=message.content[:_QUOTED])
+        await widgets.confirm(page, question, page.text("delete"), delete, removes=True)
 
-    widgets.icon_button(page, "delete_message", "delete_forever", ask)
+    widgets.icon_button(page, "delete_message", "delete", ask)
+
+
+def _draw_restoration(page: Page, message: Message) -> None:
+    """Draw the button that takes the deletion of a message back."""
+
+    async def restore() -> None:
+        await (await page.writable_memory()).undo(message.message_id)
+        go_with_notice(page.url, "message_restored")
+
+    widgets.icon_button(page, "restore_message", "undo", restore)
+
+
+def _draw_erasure(page: Page, message: Message) -> None:
+    """Draw the button that erases a message, with confirmation."""
+
+    async def purge(_: bool) -> None:
+        report = await (await page.writable_memory()).purge(message.message_id)
+        name = "message_erased" if report["purged"] else "message_gone"
+        go_with_notice(_without(page, message), name, len(report["memories"]))
+
+    async def ask() -> None:
+        question = page.text("ask_purge_message", text=message.content[:_QUOTED])
+        await widgets.confirm(page, question, page.text("purge"), purge, removes=True)
+
+    widgets.icon_button(page, "purge_message", "delete_forever", ask)
+
+
+def _without(page: Page, message: Message) -> str:
+    """Return the address of the page without a message, which it may be about."""
+    is_anchor = page.query.get("around") == message.message_id
+    return page.link_here(around=None) if is_anchor else page.url
 
 
 def _excerpt(content: str, words: list[str]) -> str:
@@ -231,7 +276,7 @@ def _draw_session(page: Page, item: StoredSession, zone: tzinfo) -> None:
 
 @register_page("/explorer/session", "session")
 async def show_session(page: Page) -> None:
-    """Show the summaries of one session, the highest level first."""
+    """Show the summaries of one session, the highest level first; without any, compute one."""
     scope = await page.scope(page.query.get("id") or "–")
     store = page.library.store
     item = await store.owners.get_session(
@@ -245,7 +290,8 @@ async def show_session(page: Page) -> None:
         created = format_minute(item["create_time"], await widgets.user_time_zone(page))
         agent = page.text("of_agent", agent=item["agent_id"])
         widgets.dim_label(f"{agent} · {page.text('stored_at', time=created)}")
-    summaries = await store.session_state(replace(scope, agent_id=item["agent_id"])).summaries()
+    state = store.session_state(replace(scope, agent_id=item["agent_id"]))
+    summaries = await state.summaries() or await summarise_text(state)
     if not summaries:
         with widgets.card(page.text("summaries")):
             widgets.show_empty(page.text("no_summaries"))
@@ -261,5 +307,8 @@ def _draw_summary(page: Page, summary: StoredSummary) -> None:
     with ui.element("div").classes("mr-evidence"):
         ui.label(summary.text).classes("mr-text")
         positions = {"first": summary.first_sequence_no, "last": summary.last_sequence_no}
-        made_by = page.term("made_by", summary.made_by)
-        widgets.dim_label(page.text("summary_of", **positions, by=made_by))
+        if summary.made_by == "text":
+            widgets.dim_label(page.text("excerpts_of", **positions))
+        else:
+            made_by = page.term("made_by", summary.made_by)
+            widgets.dim_label(page.text("summary_of", **positions, by=made_by))

@@ -8,11 +8,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import json_line, wrap_block
-from memrecall.extraction import RuleExtractor, Utterance
 from memrecall.importers.projects import find_git_folder
 from memrecall.integrations.hooks.events import CapturedEvent
 from memrecall.library.library import Library
@@ -83,7 +82,7 @@ def _describe_thread(messages: list[Message]) -> dict[str, str]:
 
 
 async def _read_preferences(library: Library, scope: Scope) -> list[str]:
-    """Return what the user prefers in all projects: stored memories, and what prompts say."""
+    """Return the memories of what the user prefers in all projects."""
     everywhere = replace(scope, session_id=None, all_projects=True)
     records = (await library.store.memories(everywhere).page(limit=_MESSAGES)).items
     texts = [
@@ -91,15 +90,7 @@ async def _read_preferences(library: Library, scope: Scope) -> list[str]:
         for record in records
         if record.memory_type in _PREFERRED and record.project is None
     ]
-    prompts = MessageFilter(role=Role.USER)
-    page = await library.store.timeline(everywhere).page(prompts, page_size=_MESSAGES)
-    utterances = [
-        Utterance(message.message_id, None, message.role, message.content, message.ts)
-        for message in reversed(page.items)
-    ]
-    extracted = await RuleExtractor().facts(utterances, now=datetime.now(UTC), zone=UTC)
-    preferred = [f.text for f in extracted.facts if f.memory_type in _PREFERRED and not f.negated]
-    return list(dict.fromkeys([*texts, *reversed(preferred)]))[:_PREFERENCES]
+    return list(dict.fromkeys(texts))[:_PREFERENCES]
 
 
 def _read_commits(folder: str, since: datetime) -> Iterator[str]:

@@ -7,13 +7,22 @@ an index that grew change by change ranks exactly like one built at once.
 """
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from memrecall.search.index.postings import Segment, Vocabulary, build_segment, merge_segments
-from memrecall.search.index.rows import KNOWLEDGE, MEMORY, MESSAGE, Mask, RowTable
+from memrecall.search.index.rows import (
+    KNOWLEDGE,
+    MEMORY,
+    MESSAGE,
+    NEVER,
+    Mask,
+    RowTable,
+    to_micros,
+)
 from memrecall.search.index.vectors import UserVectors, VectorBlocks
 from memrecall.search.request import KINDS
 from memrecall.store import RowChanges
@@ -141,6 +150,18 @@ class Columns:
             return mask
 
         return self.cached("alive", compute, version)
+
+    def expired_messages(self, now: datetime) -> list[str]:
+        """Return the keys of messages that memories from them have hidden by expiring."""
+        table = self.table
+
+        def compute() -> npt.NDArray[np.int64]:
+            expiring = (table.kind == MESSAGE) & (table.valid_to != NEVER)
+            return np.flatnonzero(expiring & self.alive(self.version))
+
+        can_expire = self.cached("can_expire", compute)
+        expired = can_expire[table.valid_to[can_expire] <= to_micros(now)]
+        return [table.keys[row] for row in expired]
 
     def speakers(self, version: int) -> list[str]:
         """Return the names of all speakers at a version."""

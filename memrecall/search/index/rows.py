@@ -102,7 +102,7 @@ class RowTable:
             sensitive=False,
             asks=[bool(row.asks) for row in rows],
             valid_from=ALWAYS,
-            valid_to=NEVER,
+            valid_to=[to_micros(row.valid_to) if row.valid_to else NEVER for row in rows],
             conflicts=NONE,
         )
 

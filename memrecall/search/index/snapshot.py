@@ -24,7 +24,7 @@ from memrecall.search.index.rows import FIELDS, RowTable
 from memrecall.search.index.vectors import VectorBlocks
 from memrecall.text import TEXT_VERSION
 
-FORMAT = 4
+FORMAT = 5
 _SEGMENT = ("keys", "offsets", "docs", "frequencies", "lengths", "atoms", "atom_offsets")
 
 

@@ -25,8 +25,9 @@ from memrecall.search.ranking.scores import HYBRID, RankingFeatures, to_relevanc
 RIVALS = 50  # the rows that compete for the probability
 TOP_ROWS = 20  # the rows whose features shift the score
 NO_ANSWER_SCORE = 0.0  # the score of "none of them is relevant"
-# If there is an answer, a row with a probability of 0.02 has a relevance of one half.
-HALF_RELEVANT = 0.02
+# A row with this probability has a relevance of one half. Of the evidence among the first ten of
+# the authors C to K, 98 % has more; of each of them, at least 95 %.
+HALF_RELEVANT = 0.012
 
 
 class AnswerWeights(NamedTuple):
@@ -98,11 +99,8 @@ def calibrate(
     leads = discount_time(
         scores[best], {name: features[name][best] for name in ("time", "nearby")}, support.known
     )
-    answerable = np.float32(answer_probability(leads, support))
-    return Calibrated(
-        answerable * to_relevance(odds - math.log(HALF_RELEVANT / (1 - HALF_RELEVANT))),
-        answerable * to_relevance(odds),
-    )
+    probability = np.float32(answer_probability(leads, support)) * to_relevance(odds)
+    return Calibrated(probability / (probability + np.float32(HALF_RELEVANT)), probability)
 
 
 def _mean(values: Floats) -> float:

@@ -41,7 +41,7 @@ from memrecall.search.ranking.selection import (
     visible_rows,
 )
 from memrecall.search.request import Mode
-from memrecall.search.results import ScoreParts, SearchPage
+from memrecall.search.results import ScoreParts, SearchPage, describe_threshold
 from memrecall.types import to_zone
 
 _WEIGHTS: dict[Mode, RankingWeights] = {"hybrid": HYBRID, "keyword": KEYWORD, "semantic": SEMANTIC}
@@ -58,6 +58,7 @@ _SCORE_PARTS = (
 _CLAIM_PENALTY = np.float32(2.0)  # of what contradicts the user; a relevance of 0.5 becomes 0.12
 _MOST_OUTDATED = 500
 _SCORE_STEP = np.float32(0.001)
+_SMALL_PART = 10  # rows of a period or session that are returned whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class RankedRows:
     rows: list[int]
     scores: list[float]  # that decide the order
     relevance: list[float]
+    is_below: list[bool]  # the threshold
     probability: list[float] | None  # only of a hybrid search
     parts: list[ScoreParts]
     has_more: bool
@@ -118,33 +120,45 @@ class Ranking:
         return tuple(table.keys[row] for row in rows[-_MOST_OUTDATED:].tolist())
 
     def page(self, after: RankPosition | None) -> RankedRows:
-        """Return the best rows after a position."""
-        columns, rows, request = self.columns, self.rows, self.query.request
-        is_open = self.visible.open[rows]
+        """Return the best rows after a position; those below the threshold only fill the page."""
+        request = self.query.request
+        is_open = self.visible.open[self.rows]
         is_found = is_open & (self.relevance >= request.threshold)
         # One more than requested shows whether there is a next page.
-        best = top_positions(columns, rows, self.scores, is_found, request.limit + 1, after)
-        relevance = self.relevance[is_open]
+        found = self._top(is_found, request.limit + 1, after)
+        has_more = len(found) > request.limit
+        best = found[: request.limit]
+        if room := request.limit - len(best):
+            best += self._top(is_open & ~is_found, room, after)
+        total = int(np.count_nonzero(is_found))
+        below = int(np.count_nonzero(is_open)) - total
+        best_score = float(self.relevance[is_open].max(initial=0))
+        explanation = describe_threshold(request.threshold, below, total, best_score)
         page = SearchPage(
-            total_found=int(np.count_nonzero(is_found)),
-            explanation="" if best else _explain(self.visible, relevance, self.query),
+            total_found=total,
+            below_threshold=below,
+            explanation=explanation if best else _explain(self.visible, self.query),
             withheld=self.withheld,
             unembedded=self.unembedded,
             searched=int(np.count_nonzero(self.visible.open)),
             nearest=self.visible.nearest,
             outdated=self._outdated(),
         )
-        first: Rows = np.array(best[: request.limit], dtype=np.int64)
+        first: Rows = np.array(best, dtype=np.int64)
         chances = self.probability
         return RankedRows(
-            rows=rows[first].tolist(),
+            rows=self.rows[first].tolist(),
             scores=self.scores[first].tolist(),
             relevance=_rounded(self.relevance[first]),
+            is_below=(self.relevance[first] < request.threshold).tolist(),
             probability=None if chances is None else _rounded(chances[first]),
             parts=_score_parts(self.features, _WEIGHTS[request.mode], first),
-            has_more=len(best) > request.limit,
+            has_more=has_more,
             page=page,
         )
+
+    def _top(self, eligible: Mask, count: int, after: RankPosition | None) -> list[int]:
+        return top_positions(self.columns, self.rows, self.scores, eligible, count, after)
 
 
 def rank(columns: Columns, scope: Scope, query: RankingQuery) -> Ranking:
@@ -161,6 +175,8 @@ def rank(columns: Columns, scope: Scope, query: RankingQuery) -> Ranking:
     row_scores = RowScores(lexical, semantic, threads)
     # From here on only candidates count: a keyword search has few among many rows.
     matches = matching_rows(columns, query, row_scores)
+    if _is_small_part(query, visible):
+        matches = matches | visible.open
     rows: Rows = ((visible.open | visible.withheld) & matches).nonzero()[0]
     features = compute_features(columns, query, row_scores, counted, rows)
     scores = _demote_claims(columns, rows, combine(features, _WEIGHTS[request.mode]))
@@ -223,16 +239,24 @@ def _part_shares(weights: RankingWeights) -> tuple[list[str], npt.NDArray[np.flo
     return names, np.array([[part.get(name, 0.0) for name in names] for part in parts])
 
 
-def _explain(visible: VisibleRows, scores: Floats, query: RankingQuery) -> str:
+def _is_small_part(query: RankingQuery, visible: VisibleRows) -> bool:
+    """Return True for a period or session of few rows, which are shown whether they match or not.
+
+    Who names a day with three messages wants to see these. A query of the query language is a
+    condition itself.
+    """
+    request = query.request
+    is_part = request.period or request.since or request.session_id is not None
+    rows = np.count_nonzero(visible.open)
+    return bool(is_part and query.query is None and rows <= _SMALL_PART)
+
+
+def _explain(visible: VisibleRows, query: RankingQuery) -> str:
+    """Return why nothing is found."""
     request = query.request
     if visible.nearest and request.period:
         day = to_zone(visible.nearest, ZoneInfo(request.time_zone or query.time_zone))
         return f"nothing for “{request.period.text}”; the nearest is from {day:%Y-%m-%d}"
     if not visible.open.any():
         return "no stored row matches the filters"
-    if not len(scores):
-        return "no match"
-    if request.cursor is not None:
-        return "no more results"
-    best = float(scores.max())
-    return f"{len(scores)} below the threshold of {request.threshold:g}; the best scores {best:.2f}"
+    return "no match" if request.cursor is None else "no more results"

@@ -23,7 +23,6 @@ from memrecall.search.ranking.context import PAUSE
 from memrecall.search.ranking.people import find_speakers
 from memrecall.search.ranking.ranker import Ranking
 from memrecall.search.ranking.scores import to_relevance
-from memrecall.search.updates import states_change
 from memrecall.text.language import FIRST_PERSON, is_question
 
 RERANKED = 20
@@ -247,15 +246,10 @@ def _time_features(
     is_later: Mask = ts[None, :] - ts[:, None] > _HOUR
     of_same = (speaker[:, None] == speaker) & (role[:, None] == role)
     later, earlier = likeness * (is_later & of_same), likeness * (is_later.T & of_same)
-    changes = np.array([states_change(text) for text in lines.texts], dtype=np.float32)
-    replaces = np.max(earlier, axis=1, initial=0)
     return {
         "order": np.mean(ts[:, None] > ts, axis=1),
         "replaced": np.max(later, axis=1, initial=0),
-        "replaced_by_change": np.max(later * changes, axis=1, initial=0),
-        "replaces": replaces,
-        "changes": changes,
-        "changes_earlier": changes * replaces,
+        "replaces": np.max(earlier, axis=1, initial=0),
     }
 
 

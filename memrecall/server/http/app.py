@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,7 +21,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from memrecall import __version__
 from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.memory import AsyncMemory, Library
-from memrecall.memory.recall import make_extractor
 from memrecall.memory.retention import SweepSchedule
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
@@ -180,8 +178,7 @@ def _log_sweep(report: dict[str, Any]) -> None:
 
 def _create_memory(library: Library, model_client: Any) -> AsyncMemory:
     """Return an unbound memory, which requests only get bound to their user."""
-    extractor = make_extractor(replace(library.settings, model=""), model_client, library.engine)
-    return AsyncMemory(library=library, extractor=extractor, permissions=Permission)
+    return AsyncMemory(library=library, model_client=model_client, permissions=Permission)
 
 
 class _McpSwitch:

@@ -10,7 +10,6 @@ from fastapi.responses import PlainTextResponse
 from pydantic import TypeAdapter
 
 from memrecall.agent.prompt_view import write_relevant_block
-from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.integrations.hooks.bindings import Binding, HookError
 from memrecall.integrations.hooks.brief import write_brief
 from memrecall.integrations.hooks.client import OPTIONS_HEADER, RECEIPT_HEADER, REQUEST_OPTIONS
@@ -126,9 +125,8 @@ async def store_event(library: Library, scope: Scope, event: CapturedEvent) -> i
         for message in event.messages
     ]
     addition = Addition(scope=scope, messages=messages)
-    ingestor = Ingestor(library, RuleExtractor(), Processes())
-    stored = await ingestor.store(addition)
-    await ingestor.extract(addition, stored)  # What they say of the user holds in every project.
+    # No model reads what is said here: a client's hook must not wait for one.
+    stored = await Ingestor(library, None, Processes()).store(addition)
     return stored.written.stored
 
 

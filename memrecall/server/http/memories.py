@@ -46,20 +46,23 @@ class UndoQuery(OwnerQuery):
 
 
 class DeletedMemories(BaseModel):
-    """The number of memories that matched, and of those that were hidden."""
+    """The number of memories and messages that were hidden, or with `dry_run` would be."""
 
     found: int
     deleted: int
+    memories: int
+    messages: int
     users: int
     dry_run: bool
     message: str
 
 
 class PurgedMemory(BaseModel):
-    """The number of memories that were erased permanently, and the ids of erased messages."""
+    """The number of erased memories, or messages of a message's id, and what was erased too."""
 
     id: str
     purged: int
+    memories: list[str]
     messages: list[str]
 
 
@@ -106,14 +109,18 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
 
 @router.get("/memories", **route_options("list_memories", MemoryPage))
 async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Context) -> Response:
-    """List memories that are valid now or were at a time, the latest first."""
+    """List memories that are valid now or were at a time, the latest first; `kinds` lists messages
+    too, after the memories. A list without memories says how many messages are kept.
+    """
     memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     return JsonResponse(await memory.get_all(**query.arguments()))
 
 
 @router.delete("/memories", **route_options("delete_memories", DeletedMemories))
 async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Context) -> Response:
-    """Hide all memories of a user, agent or session that match the filters; `dry_run` counts."""
+    """Hide all memories and messages of a user, agent or session that match the filters, and the
+    messages that these memories come from; `dry_run` counts them.
+    """
     context.principal.require_write()
     memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     report = await memory.delete_all(**query.arguments())
@@ -166,7 +173,9 @@ async def update_memory(
 
 @router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed))
 async def delete_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
-    """Hide a memory at once; an undo restores it until it is purged. A message is erased."""
+    """Hide a memory and the messages that it comes from, or a message, at once; an undo restores
+    all of it until it is purged. What other memories took from a message stays in them.
+    """
     memory = await context.writable_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.delete(memory_id, sources=query.sources))
 
@@ -182,14 +191,18 @@ async def read_history(memory_id: PathId, query: _Owner, context: Context) -> Re
 async def undo_memory(
     memory_id: PathId, query: Annotated[UndoQuery, Query()], context: Context
 ) -> Response:
-    """Undo the last change of a memory: an update, a supersession or a deletion."""
+    """Undo the last change of a memory: an update, supersession, expiry or deletion, with all that
+    it hid. Of a message, take its deletion back.
+    """
     memory = await context.writable_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.undo(memory_id, **query.arguments()))
 
 
 @router.post("/memories/{memory_id}/purge", **route_options("purge_memory", PurgedMemory))
 async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
-    """Erase a memory permanently, deleted or not, with its history, vector and what quotes it."""
+    """Erase a memory and the messages that it comes from permanently, or a message, deleted or not:
+    history, vectors and all that quotes it too.
+    """
     memory = await context.writable_memory(query.user_id, project=query.project)
     report = await memory.purge(memory_id, sources=query.sources)
     if not report["purged"]:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from memrecall.json_objects import parse_json
 from memrecall.memory.base import named_session
-from memrecall.memory.search import Kinds
+from memrecall.memory.kinds import Kinds
 from memrecall.search.request import LARGEST_LIMIT
 from memrecall.server.errors import invalid_field
 from memrecall.server.http.message_models import (
@@ -44,6 +44,9 @@ OptionalUser = Annotated[
 RunId = Annotated[SessionId | None, Field(description="`session_id` under mem0's name.")]
 TopK = Annotated[int | None, Field(ge=1, description="`limit` under mem0's name.")]
 ShowExpired = Annotated[bool, Field(description="Include expired memories.")]
+KindsText = Annotated[
+    Kinds, Field(description="Memories, messages or both; the singular is the same.")
+]
 AsOf = Annotated[Moment | None, Field(description="The state as of this time.")]
 Filters = Annotated[
     dict[str, Any],
@@ -84,7 +87,7 @@ class RemovalQuery(OwnerQuery):
 
     sources: Annotated[
         bool, Field(description="Remove the messages that the memory comes from too.")
-    ] = False
+    ] = True
 
 
 class AgentRequest(OwnerQuery):
@@ -140,7 +143,7 @@ class MemorySearchRequest(SessionRequest):
     threshold: Annotated[float | None, Field(strict=True, ge=0.0, le=1.0)] = None
     rerank: Annotated[Flag, Field(description="False: rank by words and meaning only.")] = True
     as_of: AsOf = None
-    kinds: Annotated[Kinds, Field(description="Search memories, messages or both.")] = "all"
+    kinds: KindsText = "all"
     explain: Annotated[Flag, Field(description="Add the parts of each score.")] = False
     reference_date: Annotated[
         Moment | None, Field(description='Today, for words such as "yesterday".')
@@ -188,15 +191,20 @@ class MemoryListQuery(SessionRequest):
     cursor: ListCursor | None = None
     as_of: AsOf = None
     superseded: Annotated[bool, Field(description="Include superseded memories.")] = False
-    deleted: Annotated[bool, Field(description="Return only deleted memories.")] = False
+    deleted: Annotated[bool, Field(description="Return only what is deleted.")] = False
     show_expired: ShowExpired = False
+    kinds: KindsText = "memories"
 
 
 class DeleteAllQuery(SessionRequest):
     """The query parameters of a deletion; at least one of user, agent and session is required."""
 
     filters: FiltersText | None = None
-    dry_run: Annotated[bool, Field(description="Count the memories without deleting.")] = False
+    kinds: KindsText = "all"
+    sources: Annotated[
+        bool, Field(description="Hide the messages that the memories come from too.")
+    ] = True
+    dry_run: Annotated[bool, Field(description="Count without deleting.")] = False
 
     @model_validator(mode="after")
     def _check_scope(self) -> "DeleteAllQuery":
@@ -282,14 +290,21 @@ class FoundMemory(_Item):
     source: QuotedMessage | None
     score: float
     probability: float | None
+    below_threshold: bool = Field(default=False, description="Shown because there was room.")
     score_details: dict[str, float] | None = None
 
 
 class MemoryPage(BaseModel):
-    """A page of memories; `next_cursor` is null on the last page."""
+    """A page of memories or messages; `next_cursor` is null on the last page.
 
-    results: list[MemoryItem]
+    If there are no memories, `kept_messages` is the number of messages, and `message` says how to
+    list them.
+    """
+
+    results: list[MemoryItem | MessageItem]
     next_cursor: str | None
+    kept_messages: int = 0
+    message: str = ""
 
 
 class FoundMemories(BaseModel):
@@ -297,6 +312,9 @@ class FoundMemories(BaseModel):
 
     results: list[FoundMemory]
     total_found: int
+    below_threshold: int = Field(
+        default=0, description="Matches below the threshold, those shown included."
+    )
     message: str
     nearest: Nearest = None
 
@@ -349,11 +367,12 @@ class Added(BaseModel):
 
 
 class Changed(BaseModel):
-    """The change of a memory; `messages` are the ids of those that were hidden with it."""
+    """The change of a memory or message, and the ids of what was hidden with it."""
 
     id: str
     event: Literal["DELETE", "UNDO"]
     message: str
+    memories: list[str] = []
     messages: list[str] = []
 
 

@@ -375,7 +375,7 @@ class WriteReceipt(BaseModel):
 
 
 class DeletedMessage(BaseModel):
-    """An erased message; `deleted` is 0 if it was erased before, `memories` lists erased ones."""
+    """A hidden message; `deleted` is 0 if it was removed before, `memories` were hidden with it."""
 
     id: str
     event: Literal["DELETE"]

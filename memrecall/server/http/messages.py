@@ -103,8 +103,9 @@ async def read_message(user_id: PathId, message_id: PathId, context: Context) ->
     "/users/{user_id}/messages/{message_id}", **route_options("delete_message", DeletedMessage)
 )
 async def delete_message(user_id: PathId, message_id: PathId, context: Context) -> Response:
-    """Erase a message permanently, with all that quotes it and the memories that were derived from
-    it alone. Erasing it again is not an error.
+    """Hide a message and the memories that were derived from it alone. Its id is also one of
+    `/v1/memories/{memory_id}`, where `undo` restores all and `purge` erases it. Deleting it again
+    is not an error.
     """
     memory = await context.writable_memory(user_id)
     report = await memory.delete_message(message_id)

@@ -218,7 +218,10 @@ async def read_state(query: Annotated[StateQuery, Query()], context: Context) ->
 async def summarize_session(
     session_id: PathId, body: SummarizeRequest, context: Context
 ) -> Response:
-    """Summarise a session's messages since the last summary, and return all its summaries."""
+    """Summarise a session's messages since the last summary, and return all its summaries.
+
+    Without a model, return one summary of its last messages, which is not stored.
+    """
     memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
     async with context.service.recall_slot(context.principal):
         report = await memory.summarize(session_id=session_id, **body.arguments())

@@ -26,7 +26,6 @@ from memrecall.agent.tools.table import find_tool, tools_for
 from memrecall.agent.trace import stream_events
 from memrecall.agent.trace_events import CallEvent
 from memrecall.errors import MemrecallError, NotFound, StorageError
-from memrecall.extraction.claims import review_plan
 from memrecall.memory import Library
 from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Processes
@@ -361,9 +360,8 @@ def make_context(
 
 
 def make_ingestor(library: Library, model_client: Any) -> Ingestor:
-    """Return what `remember` writes with: the model decides what is replaced, or rules do."""
-    library.review_plan = review_plan
-    extractor = make_extractor(replace(library.settings, model=""), model_client, library.engine)
+    """Return the ingestor behind `remember`; with a model it decides what is replaced."""
+    extractor = make_extractor(replace(library.settings, model=""), model_client)
     return Ingestor(library, extractor, Processes())
 
 

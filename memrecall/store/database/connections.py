@@ -140,26 +140,28 @@ class PreparedStatement:
             (name, self._compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
             for name in self._compiled.positiontup
         ]
-        self._constants = {  # values that the statement itself contains
-            name: bound.value
-            for name, bound in self._compiled.binds.items()
-            if not bound.required and name not in names
-        }
+        own = {n: b for n, b in self._compiled.binds.items() if not b.required and n not in names}
+        # Values that the statement itself contains, and those that it computes, such as the time.
+        self._constants = {name: bound.value for name, bound in own.items() if not bound.callable}
+        self._computed = {name: bound.callable for name, bound in own.items() if bound.callable}
         self._texts: dict[tuple[int, ...], str] = {}
 
     def fetch(self, connection: Connection, parameters: Mapping[str, Any]) -> list[Any]:
         """Return all rows of a query. Its lists are padded, so that there are few to compile."""
-        values = {**self._constants, **parameters}
+        values = {**self._own_values(), **parameters}
         padded = {n: _pad(v) if isinstance(v, list) else v for n, v in values.items()}
         cursor = _run(connection, *self._bind(padded), many=False)
         return [self._make_row(self._convert(row)) for row in cursor.fetchall()]
 
     def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Execute a change for each row of values."""
-        bound = [self._bind({**self._constants, **row}) for row in rows]
+        bound = [self._bind({**self._own_values(), **row}) for row in rows]
         values = [row for _, row in bound]
         many = len(bound) > 1
         _run(connection, bound[0][0], values if many else values[0], many)
+
+    def _own_values(self) -> dict[str, Any]:
+        return {**self._constants, **{name: make() for name, make in self._computed.items()}}
 
     def _bind(self, parameters: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         """Return the SQL, which has a placeholder for each item of a list, and its values."""

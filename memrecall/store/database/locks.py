@@ -91,10 +91,13 @@ class Locks:
         """Return True unless a row of a space was written by another member."""
         return scope.author is None or author == scope.author
 
+    def is_admin(self, scope: Scope) -> bool:
+        """Return True for an admin of a space."""
+        return self.roles.get((scope.user_id, scope.member)) is SpaceRole.ADMIN
+
     def require_own(self, scope: Scope, author: str | None) -> None:
         """Raise Forbidden for another member's row; only admins change those."""
-        is_admin = self.roles.get((scope.user_id, scope.member)) is SpaceRole.ADMIN
-        if not is_admin and not self.is_own(scope, author):
+        if not self.is_admin(scope) and not self.is_own(scope, author):
             raise Forbidden(
                 "another member wrote this, and contributors change only their own",
                 hint="Ask an admin of the space",

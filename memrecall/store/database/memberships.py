@@ -13,7 +13,7 @@ from memrecall.scope import TRUSTED, Scope, SpaceRole, qualify_key, space_not_fo
 from memrecall.store.database.connections import Reads, fetch_prepared
 from memrecall.store.database.memory_tables import memberships
 from memrecall.store.database.statements import insert_missing
-from memrecall.store.database.tables import agents, meta, users
+from memrecall.store.database.tables import EXPIRED_AT, agents, meta, users
 from memrecall.types import MemoryRecord, Message
 
 SPACES_FACT = "spaces"
@@ -28,7 +28,7 @@ _OF_EITHER = memberships.c.member.in_([bindparam("of_member"), bindparam("of_key
 # Every request in a space executes it: one statement for the version and the membership.
 _ENTRY = (
     select(
-        *(users.c.epoch, users.c.version, users.c.status, users.c.time_zone),
+        *(users.c.epoch, users.c.version, users.c.status, users.c.time_zone, EXPIRED_AT),
         *(memberships.c.role, memberships.c.member),
         select(agents.c.status)
         .where(agents.c.agent_id == bindparam("of_agent"))

@@ -14,6 +14,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     DateTime,
     Dialect,
     Double,
@@ -30,8 +31,12 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    and_,
+    bindparam,
     false,
     func,
+    or_,
+    select,
     text,
 )
 from sqlalchemy.schema import SchemaItem
@@ -181,9 +186,12 @@ messages = owned_table(
     Column("sequence_no", BigInteger, nullable=False),
     Column("search_text", Text, nullable=False),
     Column("change_no", BigInteger, nullable=False),
-    time_column("deleted_at"),  # hidden, together with a memory that came from it
+    time_column("deleted_at"),  # hidden, by itself or together with a memory that came from it
     Column("project", String(NAME_LENGTH)),
     Column("author", id_type()),  # the member who wrote it to a space
+    time_column("expires_at"),  # hidden from then on, with the first memory from it that expires
+    # Set if the message itself was deleted: the keys of the memories that were hidden with it.
+    Column("deletion", JSON(none_as_null=True)),
     PrimaryKeyConstraint("user_id", "message_id"),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
     UniqueConstraint(
@@ -250,6 +258,45 @@ memories = owned_table(
     # Trusted code may look up a memory without its user.
     Index("ix_memories_key", "memory_key"),
 )
+_CAN_EXPIRE = memories.c.expires_at.is_not(None)
+Index(
+    "ix_memories_expires",
+    memories.c.user_id,
+    memories.c.expires_at,
+    sqlite_where=_CAN_EXPIRE,
+    postgresql_where=_CAN_EXPIRE,
+)
+# The time of execution, in statements that are built once.
+NOW: ColumnElement[datetime] = bindparam(
+    "clock", callable_=lambda: datetime.now(UTC), type_=UtcTime()
+)
+
+
+def has_expired(table: Table) -> ColumnElement[bool]:
+    """Return the condition for memories that have expired, or messages that such a one is from."""
+    return and_(table.c.expires_at.is_not(None), table.c.expires_at <= NOW)
+
+
+# When the last of a user's memories expired: caches know by it that something is hidden since.
+EXPIRED_AT = (
+    select(func.max(memories.c.expires_at))
+    .where(memories.c.user_id == users.c.user_id, has_expired(memories))
+    .correlate(users)
+    .scalar_subquery()
+    .label("expired_at")
+)
+
+
+def is_hidden(table: Table) -> ColumnElement[bool]:
+    """Return the condition for memories or messages that are deleted or have expired."""
+    return or_(table.c.deleted_at.is_not(None), has_expired(table))
+
+
+def is_visible(table: Table) -> ColumnElement[bool]:
+    """Return the condition for memories or messages that are not deleted and have not expired."""
+    is_current = or_(table.c.expires_at.is_(None), table.c.expires_at > NOW)
+    return and_(table.c.deleted_at.is_(None), is_current)
+
 
 vectors = owned_table(
     "vectors",

@@ -17,7 +17,7 @@ from memrecall.store.database.locks import lock_existing_user, lock_scopes
 from memrecall.store.memories.history import EDITABLE_FIELDS, LAST_CHANGE, AuditEntry, write_entry
 from memrecall.store.memories.insertion import with_key
 from memrecall.store.memories.removal import MemoryRemover, Removal
-from memrecall.store.memories.writer import Contradicts, MemoryWriter
+from memrecall.store.memories.writer import MemoryWriter
 from memrecall.store.messages.records import (
     MessageBatch,
     ScopedMessage,
@@ -116,28 +116,33 @@ class MemoryChanges:
         self,
         keys: Sequence[str],
         *,
+        message_ids: Sequence[str] = (),
         actor: str,
         reason: str = "",
-        sources: bool = False,
+        sources: bool = True,
         digests: bool = True,
     ) -> Removal:
-        """Hide memories and return what was hidden; unknown and hidden ones are skipped.
+        """Hide memories and messages; return what was hidden. Unknown and hidden ones are skipped.
 
-        With `sources` the messages that they come from are hidden too, with `digests` the memories
-        that summarise these messages.
+        With `sources` the messages that the memories come from are hidden too, with `digests` the
+        memories that summarise these messages. The memories that were derived from `message_ids`
+        alone are hidden with them.
         """
-        return await self._remove(
-            AuditEntry("delete", actor, _only(keys)),
-            lambda remover: remover.hide(
-                keys, actor=actor, reason=reason, sources=sources, digests=digests
-            ),
-        )
 
-    async def delete_all(self, *, actor: str = SYSTEM) -> Removal:
-        """Hide every memory of the scope and return what was hidden; the messages stay."""
+        async def hide(remover: MemoryRemover) -> Removal:
+            first = await remover.hide(
+                keys, actor=actor, reason=reason, sources=sources, digests=digests
+            )
+            rest = sorted(set(message_ids).difference(first.messages))
+            return first + await remover.hide_messages(rest, actor=actor, reason=reason)
+
+        return await self._remove(AuditEntry("delete", actor, _only([*keys, *message_ids])), hide)
+
+    async def delete_all(self, *, actor: str = SYSTEM, sources: bool = True) -> Removal:
+        """Hide every memory of the scope, with `sources` their messages; return what was hidden."""
         return await self._remove(
             AuditEntry("delete", actor),
-            lambda remover: remover.hide(None, actor=actor, reason="all at once"),
+            lambda remover: remover.hide(None, actor=actor, reason="all at once", sources=sources),
         )
 
     async def undo(
@@ -145,20 +150,28 @@ class MemoryChanges:
         memory_key: str,
         *,
         actor: str,
-        contradicts: Contradicts | None = None,
         unchanged_since: datetime | None = None,
     ) -> list[str]:
         """Take back a memory's last change that was not taken back yet; return the changed keys.
 
-        Conflict if there is none, if a memory that holds now `contradicts` a restored one, or if
-        it was changed after `unchanged_since`.
+        Conflict if there is none, or if it was changed after `unchanged_since`.
         """
 
         async def write(writer: MemoryWriter) -> list[str]:
             await writer.require_unchanged(memory_key, unchanged_since)
-            return await writer.undo(memory_key, contradicts)
+            return await writer.undo(memory_key)
 
         return await self._write(AuditEntry("undo", actor, memory_key), write, [memory_key])
+
+    async def undo_message(self, message_id: str, *, actor: str) -> list[str]:
+        """Show a deleted message and the memories that were hidden with it; return their keys.
+
+        Conflict if it is not deleted, or as long as a deleted memory hides it.
+        """
+        return await self._write(
+            AuditEntry("undo", actor, message_id),
+            lambda writer: writer.undo_message(message_id),
+        )
 
     async def apply_plan(
         self, steps: Sequence[PlanStep], *, actor: str, decided_at: int | None = None
@@ -231,7 +244,7 @@ class MemoryChanges:
         return await self._database.transact(work)
 
     async def purge(
-        self, keys: Sequence[str], *, sources: bool = False, actor: str = SYSTEM
+        self, keys: Sequence[str], *, sources: bool = True, actor: str = SYSTEM
     ) -> Removal:
         """Erase memories and everything that quotes them, and return what was erased.
 
@@ -240,9 +253,9 @@ class MemoryChanges:
         entry = AuditEntry("purge", actor, _only(keys))
         return await self._erase(entry, lambda remover: remover.erase(keys, sources=sources))
 
-    async def delete_message(self, message_id: str, *, actor: str = SYSTEM) -> Removal:
+    async def purge_message(self, message_id: str, *, actor: str = SYSTEM) -> Removal:
         """Erase a message, what quotes it, and the memories that were derived from it alone."""
-        entry = AuditEntry("delete_message", actor, message_id)
+        entry = AuditEntry("purge", actor, message_id)
         return await self._erase(entry, lambda remover: remover.erase_message(message_id))
 
     async def take_back(self, message_ids: Sequence[str], *, actor: str = SYSTEM) -> Removal:
@@ -340,7 +353,8 @@ async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory)
             try:
                 return await apply(writer, step, memory, other)
             except (NotFound, Conflict):
-                pass  # it was deleted or superseded meanwhile
+                # It was deleted or superseded meanwhile.
+                step = replace(step, reason=f"{step.reason}; what it replaces is gone already")
     await writer.add([memory], step.origin)
     return PlanOutcome.of_content(
         "ADD",

@@ -92,6 +92,12 @@ class PendingChange:
         """Whether the memory is deleted after the change."""
         return self.values.get("deleted_at", self.row["deleted_at"]) is not None
 
+    @property
+    def expiring_sources(self) -> Sequence[str]:
+        """The messages of a memory that expires at some time, before or after the change."""
+        can_expire = self.row["expires_at"] or self.values.get("expires_at")
+        return self.row["source_message_ids"] if can_expire else ()
+
     def revision(self, number: int, now: datetime, actor: str) -> dict[str, Any]:
         """Return the history entry, with the old values as JSON."""
         before = {name: self.row[name] for name in self.values if name != "search_text"}

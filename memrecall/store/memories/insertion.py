@@ -13,6 +13,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes
 from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages
+from memrecall.store.memories.expiry import MessageExpiry
 from memrecall.store.memories.history import AuditEntry, StoredRow, require_equal, write_entry
 from memrecall.store.messages.records import (
     MessageBatch,
@@ -22,11 +23,11 @@ from memrecall.store.messages.records import (
     insert_messages,
 )
 from memrecall.store.texts import truncate, with_search_text
-from memrecall.types import USER, NewMemory, NewMessage, Origin, Provenance
+from memrecall.types import DIGESTS, USER, NewMemory, NewMessage, Origin, Provenance
 
 PERSONAL = frozenset({"user_profile", "user_preference", "relationship", "habit"})
 NO_PROJECTS: Mapping[str, str | None] = {}
-_NOT_COLUMNS = {"content", "source_message_ids", "conflicts_with", "said_at"}
+_NOT_COLUMNS = {"content", "source_message_ids", "conflicts_with", "doubts", "said_at"}
 
 
 class MemoryInserter:
@@ -81,8 +82,19 @@ class MemoryInserter:
             row["change_no"] = self._locks.next_change(self._scope.user_id)
             new_rows[row["memory_key"]] = row
         if new_rows:
-            await self._connection.execute(insert(memories), list(new_rows.values()))
+            await self._insert(list(new_rows.values()))
         return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(statuses))
+
+    async def _insert(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert rows; messages expire with memories from them, and digests with messages."""
+        expiry = MessageExpiry(self._connection, self._locks, self._scope.user_id)
+        for row in rows:
+            if row["memory_type"] in DIGESTS and row["source_message_ids"]:
+                ends = (await expiry.of_sources(row["source_message_ids"])).values()
+                row["expires_at"] = min(filter(None, [row["expires_at"], *ends]), default=None)
+        await self._connection.execute(insert(memories), rows)
+        expiring = (row for row in rows if row["expires_at"] is not None)
+        await expiry.follow({name for row in expiring for name in row["source_message_ids"]})
 
     async def _find_stored(self, batch: Sequence[NewMemory]) -> dict[str, Any]:
         """Return the rows that have keys of the batch; Conflict if a message has one."""
@@ -134,6 +146,7 @@ class MemoryInserter:
             time=self._locks.now,
             sha256=hashlib.sha256(memory.content.encode()).hexdigest(),
             conflicts_with=memory.conflicts_with,
+            doubts=memory.doubts,
             said_at=memory.said_at,
         )
         row = {

@@ -34,7 +34,7 @@ from memrecall.store.database.statements import (
     mentions,
     split,
 )
-from memrecall.store.database.tables import memories
+from memrecall.store.database.tables import has_expired, memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
 from memrecall.store.memories.history import (
     LAST_CHANGE,
@@ -166,6 +166,14 @@ class Memories:
         statement = filter_scope(select(memories.c.memory_key), memories, self._scope)
         return bool(await self._database.fetch(statement.where(memories.c.sensitive).limit(1)))
 
+    async def withheld_sources(self) -> frozenset[str]:
+        """Return the messages that memories come from which the scope may not see."""
+        if self._scope.allows(Permission.SENSITIVE):
+            return frozenset()
+        statement = filter_scope(select(memories.c.source_message_ids), memories, self._scope)
+        rows = await self._database.fetch(statement.where(memories.c.sensitive))
+        return frozenset(name for row in rows for name in row.source_message_ids)
+
     async def get_states(self, keys: Sequence[str]) -> list[MemoryRecord]:
         """Return memories in any state, sensitive ones too: for what is derived from them."""
         if self._scope.spaces:
@@ -188,6 +196,13 @@ class Memories:
         return await self._fetch_states(
             lambda batch: mentions(memories.c.source_message_ids, batch), message_ids
         )
+
+    async def expired(self, since: datetime) -> list[MemoryRecord]:
+        """Return the memories that expired after a moment and are not deleted."""
+        statement = filter_scope(select(memories), memories, self._scope).where(
+            memories.c.deleted_at.is_(None), has_expired(memories), memories.c.expires_at > since
+        )
+        return [_to_record(row) for row in await self._database.fetch(statement)]
 
     async def without_sources(self) -> list[MemoryRecord]:
         """Return the memories about somebody that have no messages, in any state."""

@@ -20,6 +20,7 @@ from memrecall.store.database.statements import (
     upsert,
 )
 from memrecall.store.database.tables import PASSAGE, memories, messages, tombstones, traces, vectors
+from memrecall.store.memories.expiry import MessageExpiry
 from memrecall.store.memories.history import PendingChange, StoredRow, filter_visible, write_changes
 from memrecall.store.messages.records import find_erased, release_ids
 from memrecall.store.sessions import (
@@ -35,6 +36,10 @@ _LONGEST_QUOTE = 500
 _MESSAGE_KEY = (
     messages.c.user_id == bindparam("of_user"),
     messages.c.message_id == bindparam("of_key"),
+)
+_MESSAGE_COLUMNS = (
+    *("message_id", "agent_id", "session_id", "sequence_no", "content"),
+    *("deleted_at", "deletion", "author"),
 )
 _VECTOR_KEY = (
     vectors.c.user_id == bindparam("of_user"),
@@ -53,22 +58,45 @@ class MessageRemover:
 
     async def hide(self, message_ids: Collection[str]) -> list[str]:
         """Hide messages; return those that were visible."""
-        rows = await self._find(message_ids)
+        rows = await self.find(message_ids)
         keys = [row["message_id"] for row in rows if row["deleted_at"] is None]
         await self._set_deleted_at(keys, self._locks.now)
         return keys
 
+    async def hide_alone(self, hidden_with: Mapping[str, Sequence[str]]) -> list[str]:
+        """Hide messages that are deleted themselves; return them.
+
+        `hidden_with` has the keys of the memories that are hidden with each.
+        """
+        await self.hide(hidden_with)
+        rows = [
+            {"of_user": self._user_id, "of_key": key, "deletion": list(keys)}
+            for key, keys in hidden_with.items()
+        ]
+        if rows:
+            await self._connection.execute(update(messages).where(*_MESSAGE_KEY), rows)
+        return list(hidden_with)
+
     async def show(self, message_ids: Collection[str]) -> None:
-        """Show hidden messages again, to search indexes too."""
-        rows = await self._find(message_ids)
-        keys = [row["message_id"] for row in rows if row["deleted_at"] is not None]
+        """Show hidden messages again, to search indexes too; not those deleted themselves."""
+        rows = await self.find(message_ids)
+        keys = [
+            row["message_id"]
+            for row in rows
+            if row["deleted_at"] is not None and row["deletion"] is None
+        ]
         await self._set_deleted_at(keys, None)
         if keys:
             await self._connection.execute(update(vectors).where(*_VECTOR_KEY), self._number(keys))
 
+    async def end_deletion(self, message_id: str) -> None:
+        """Take back that a message was deleted itself."""
+        values = {"of_user": self._user_id, "of_key": message_id, "deletion": None}
+        await self._connection.execute(update(messages).where(*_MESSAGE_KEY), [values])
+
     async def erase(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
         """Erase messages and return their rows; memories and checkpoints lose them too."""
-        rows = await self._find(message_ids)
+        rows = await self.find(message_ids)
         keys = [row["message_id"] for row in rows]
         for session, ids in _by_session(rows, "message_id").items():
             await erase_items(self._connection, self._user_id, session, ids)
@@ -96,7 +124,7 @@ class MessageRemover:
 
     async def withdraw_summaries(self, message_ids: Collection[str]) -> None:
         """Empty the summaries that messages are part of; they are made again without them."""
-        rows = await self._find(message_ids)
+        rows = await self.find(message_ids)
         for session, numbers in _by_session(rows, "sequence_no").items():
             await withdraw_summaries(self._connection, self._user_id, session, numbers)
 
@@ -151,9 +179,9 @@ class MessageRemover:
             if values:
                 await self._connection.execute(update(memories).where(*of_key), values)
 
-    async def _find(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
-        columns = ("message_id", "agent_id", "session_id", "sequence_no", "content", "deleted_at")
-        statement = self._select(messages, *(messages.c[name] for name in columns))
+    async def find(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
+        """Return messages, hidden ones too."""
+        statement = self._select(messages, *(messages.c[name] for name in _MESSAGE_COLUMNS))
         keys = sorted(message_ids)
         return list(
             await select_by_keys(self._connection, statement, [messages.c.message_id], keys)
@@ -182,12 +210,22 @@ def _by_session(rows: Sequence[Mapping[Any, Any]], column: str) -> dict[str, set
     return values
 
 
+def _derived_from(message_ids: Sequence[str], citing: Sequence[StoredRow]) -> list[dict[str, Any]]:
+    """Return the memories that nobody wrote, and that come from some messages alone."""
+    known = frozenset(message_ids)
+    derived = (row for row in citing if row["provenance"]["actor"] in DERIVED_BY)
+    return [dict(row) for row in derived if known.issuperset(row["source_message_ids"])]
+
+
 @dataclass(frozen=True, slots=True)
 class Removal:
     """The keys of the memories and messages that were hidden or erased."""
 
     memories: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
+
+    def __add__(self, other: "Removal") -> "Removal":
+        return Removal((*self.memories, *other.memories), (*self.messages, *other.messages))
 
 
 class MemoryRemover:
@@ -198,6 +236,7 @@ class MemoryRemover:
         self._locks = locks
         self._scope = scope
         self._messages = MessageRemover(connection, locks, scope.user_id)
+        self._expiry = MessageExpiry(connection, locks, scope.user_id)
 
     async def hide(
         self,
@@ -205,45 +244,76 @@ class MemoryRemover:
         *,
         actor: str,
         reason: str,
-        sources: bool = False,
+        sources: bool = True,
         digests: bool = True,
     ) -> Removal:
         """Hide memories, or all of the scope, and with `sources` the messages that they come from.
 
-        With `digests`, memories that summarise these messages are hidden too. Summaries of the
-        messages are withdrawn. One undo takes back everything that was hidden with a memory.
+        In a space, these are the messages of the same author. With `digests`, memories that
+        summarise these messages are hidden too. Summaries of the messages are withdrawn. One undo
+        takes back everything that was hidden with a memory.
         """
         statement = filter_visible(select(memories), self._scope)
         rows = await self._select(statement.where(memories.c.deleted_at.is_(None)), keys)
-        message_ids = await self._sources_of(rows, own=sources)
+        message_ids = await self._sources_of(rows)
+        own = frozenset(await self._sources_of(rows, own=True)) if sources else frozenset()
         others = await self._digests(rows) if digests and keys is not None else []
         others = [row for row in others if row["deleted_at"] is None]
-        visible = await self._messages.hide(message_ids) if sources else []
+        visible = await self._messages.hide(own)
         other_keys = [row["memory_key"] for row in others]
         changes = []
-        for row in (*rows, *others):
-            is_other = row["memory_key"] in other_keys
-            with_row = {
-                "memories": [] if is_other else other_keys,
-                "messages": row["source_message_ids"] if sources and not is_other else [],
-            }
-            values = {"deleted_at": self._locks.now}
-            changes.append(PendingChange(row, values, "DELETE", reason, hidden=with_row))
-        await write_changes(self._connection, self._locks, changes, self._scope.author or actor)
+        for row in rows:
+            hidden = [name for name in row["source_message_ids"] if name in own]
+            changes.append(self._hiding(row, reason, memories=other_keys, messages=hidden))
+        changes += [self._hiding(row, reason) for row in others]
+        await self._write(changes, actor)
         await self._messages.withdraw_summaries(message_ids)
         return Removal(tuple(c.row["memory_key"] for c in changes), tuple(visible))
 
-    async def erase(self, keys: Sequence[str], *, sources: bool = False) -> Removal:
+    async def hide_messages(
+        self, message_ids: Sequence[str], *, actor: str, reason: str
+    ) -> Removal:
+        """Hide messages, and the memories that were derived from them alone.
+
+        Messages that were deleted themselves before stay as they are. `undo_message` of a message
+        restores it and the memories from it.
+        """
+        ids = await self._sources_of([{"source_message_ids": message_ids}])
+        found = await self._messages.find(ids)
+        self._require_own(found)
+        ids = sorted(row["message_id"] for row in found if row["deletion"] is None)
+        citing = await self._citing(ids)
+        rows = [row for row in _derived_from(ids, citing) if row["deleted_at"] is None]
+        others = [row for row in await self._digests(rows, ids) if row["deleted_at"] is None]
+        of_message: dict[str, list[str]] = {name: [] for name in ids}
+        for row in (*rows, *others):
+            cited = of_message.keys() & set(row["source_message_ids"])
+            for name in cited or ids:  # experience of the session need not name the message
+                of_message[name].append(row["memory_key"])
+        await self._write([self._hiding(row, reason) for row in (*rows, *others)], actor)
+        hidden = await self._messages.hide_alone(of_message)
+        await self._messages.withdraw_summaries(ids)
+        return Removal(tuple(row["memory_key"] for row in (*rows, *others)), tuple(hidden))
+
+    def _hiding(self, row: StoredRow, reason: str, **hidden: Sequence[str]) -> PendingChange:
+        return PendingChange(row, {"deleted_at": self._locks.now}, "DELETE", reason, hidden=hidden)
+
+    async def _write(self, changes: Sequence[PendingChange], actor: str) -> None:
+        await write_changes(self._connection, self._locks, changes, self._scope.author or actor)
+        await self._expiry.follow({name for c in changes for name in c.expiring_sources})
+
+    async def erase(self, keys: Sequence[str], *, sources: bool = True) -> Removal:
         """Erase memories with their history, vectors, traces and passages in summaries.
 
-        With `sources` the messages that they come from are erased too; other memories from them
-        stay, without that source.
+        With `sources` the messages that they come from are erased too, in a space those of the same
+        author; other memories from them stay, without that source.
         """
         statement = filter_visible(select(memories), self._scope)
         rows = await self._select(statement, keys)
-        message_ids = await self._sources_of(rows, own=sources)
+        message_ids = await self._sources_of(rows)
+        own = await self._sources_of(rows, own=True) if sources else []
         rows += await self._digests(rows)
-        return await self._erase(rows, message_ids, message_ids if sources else ())
+        return await self._erase(rows, message_ids, own)
 
     async def erase_message(self, message_id: str) -> Removal:
         """Erase a message, and the memories that were derived from it alone.
@@ -258,18 +328,22 @@ class MemoryRemover:
 
     async def erase_messages(self, message_ids: Sequence[str]) -> Removal:
         """Erase the messages that exist, and the memories that were derived from them alone."""
-        ids = await self._sources_of([{"source_message_ids": message_ids}], own=True)
+        ids = await self._sources_of([{"source_message_ids": message_ids}])
+        self._require_own(await self._messages.find(ids))
+        citing = await self._citing(ids)
+        derived = _derived_from(ids, citing)
+        derived += await self._digests(derived, ids)
+        return await self._erase(derived, ids, ids)
+
+    async def _citing(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the memories that come from any of some messages."""
         of_user = select(memories).where(memories.c.user_id == self._scope.user_id)
         citing: dict[str, dict[str, Any]] = {}
-        for batch in split(ids, STRINGS_PER_CONDITION):
+        for batch in split(message_ids, STRINGS_PER_CONDITION):
             statement = of_user.where(mentions(memories.c.source_message_ids, batch))
             found = (await self._connection.execute(statement)).mappings()
             citing |= {row["memory_key"]: dict(row) for row in found}
-        erased = frozenset(ids)
-        derived = [row for row in citing.values() if row["provenance"]["actor"] in DERIVED_BY]
-        derived = [row for row in derived if erased.issuperset(row["source_message_ids"])]
-        derived += await self._digests(list(citing.values()), derived)
-        return await self._erase(derived, ids, ids)
+        return list(citing.values())
 
     async def take_back(self, message_ids: Sequence[str]) -> Removal:
         """Erase messages as if they had never been stored: they can be stored again."""
@@ -327,6 +401,8 @@ class MemoryRemover:
             await self._erase_rows(list(batch))
         await self._messages.bury("memory", keys)
         await self._messages.bury(PASSAGE, sorted(set(quoted) - set(erased)))
+        expiring = (row for row in rows if row["expires_at"] is not None)
+        await self._expiry.follow({name for r in expiring for name in r["source_message_ids"]})
         message_ids = [row["message_id"] for row in message_rows]
         texts = [row["content"] for row in (*rows, *message_rows)]
         await self._messages.erase_traces([*keys, *message_ids], texts)
@@ -350,26 +426,31 @@ class MemoryRemover:
         await self._connection.execute(erased)
 
     async def _sources_of(self, rows: Sequence[StoredRow], *, own: bool = False) -> list[str]:
-        """Return the messages of the scope that memories come from; `own` checks their author."""
+        """Return the messages of the scope that memories come from.
+
+        With `own`, in a space, only those that the writer may remove.
+        """
         ids = sorted({name for row in rows for name in row["source_message_ids"]})
         columns = (messages.c.message_id, messages.c.author)
         statement = filter_scope(select(*columns), messages, self._scope)
         found = await select_by_keys(self._connection, statement, columns[:1], ids)
-        self._require_own(found if own else ())
+        if own and not self._locks.is_admin(self._scope):
+            found = [row for row in found if self._locks.is_own(self._scope, row["author"])]
         return [row["message_id"] for row in found]
 
     async def _digests(
-        self, facts: Sequence[StoredRow], without: Sequence[StoredRow] | None = None
+        self, known_rows: Sequence[StoredRow], message_ids: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Return the memories that summarise the messages of facts, but not known ones."""
-        facts = [row for row in facts if row["memory_type"] not in DIGESTS]
-        message_ids = await self._sources_of(facts)
+        """Return other memories that summarise messages, by default the sources of known facts."""
+        if message_ids is None:
+            facts = [row for row in known_rows if row["memory_type"] not in DIGESTS]
+            message_ids = await self._sources_of(facts)
         statement = select(messages.c.session_id).where(messages.c.user_id == self._scope.user_id)
         key = [messages.c.message_id]
         rows = await select_by_keys(self._connection, statement.distinct(), key, message_ids)
         in_session = memories.c.session_id.in_([row["session_id"] for row in rows])
         of_session = in_session & (memories.c.memory_type == EXPERIENCE)
-        known = {row["memory_key"] for row in (facts if without is None else without)}
+        known = {row["memory_key"] for row in known_rows}
         found: dict[str, dict[str, Any]] = {}
         for batch in split(message_ids, STRINGS_PER_CONDITION):
             statement = select(memories).where(

@@ -1,6 +1,6 @@
 """Every way to write a memory, inside a transaction that has locked its user."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from memrecall.json_objects import check_metadata
 from memrecall.store.database.locks import agent_of
 from memrecall.store.database.statements import in_project, mentions
 from memrecall.store.database.tables import memories
+from memrecall.store.memories.expiry import MessageExpiry
 from memrecall.store.memories.history import (
     HIDDEN,
     PendingChange,
@@ -31,7 +32,6 @@ from memrecall.store.memories.removal import MessageRemover
 from memrecall.store.texts import truncate, with_search_text
 from memrecall.types import NewMemory, Origin
 
-Contradicts = Callable[[StoredRow, StoredRow], bool]
 """Whether two memories cannot both hold."""
 
 
@@ -129,20 +129,24 @@ class MemoryWriter(MemoryInserter):
         if since is not None:
             require_unchanged(await self._find(memory_key), since)
 
-    async def undo(self, memory_key: str, contradicts: Contradicts | None = None) -> list[str]:
+    async def undo(self, memory_key: str) -> list[str]:
         """Take back the last change that was not taken back yet; return the changed keys.
 
         A memory without one takes the step of its predecessor back. What an undo hid stays hidden:
         only its predecessors can be walked back further, so that two never hold in its place.
         """
         row = await self._find(memory_key)
+        if self._has_expired(row) and not await self._was_set_to_expire(memory_key):
+            values = {"expires_at": None}
+            await self._write(PendingChange(row, values, "UNDO", "undo of its expiry"))
+            return [memory_key]
         predecessor = await self._find_any(row["supersedes"])
         is_taken_back = predecessor is not None and predecessor["superseded_by"] != memory_key
         last = None
         if not is_taken_back:
             last = await last_revision(self._connection, self._scope.user_id, memory_key)
         if last is None and predecessor is not None:
-            return await self.undo(predecessor["memory_key"], contradicts)
+            return await self.undo(predecessor["memory_key"])
         if last is None:
             raise Conflict(
                 f"memory {memory_key!r} has no change to undo",
@@ -150,11 +154,55 @@ class MemoryWriter(MemoryInserter):
                 reason="no_change",
             )
         changes = await self._changes_back(last)
-        if contradicts is not None:
-            await self._require_no_contradiction(changes, contradicts)
         await self._write(*changes)
         await self._show_sources(changes, last)
         return [change.row["memory_key"] for change in changes]
+
+    def _has_expired(self, row: StoredRow) -> bool:
+        """Return True for a memory that only its expiry hides."""
+        expires_at = row["expires_at"]
+        return row["deleted_at"] is None and bool(expires_at and expires_at <= self._locks.now)
+
+    async def _was_set_to_expire(self, memory_key: str) -> bool:
+        """Return True if the change to undo is the one that gave a memory its expiry."""
+        last = await last_revision(self._connection, self._scope.user_id, memory_key)
+        return last is not None and "expires_at" in last["before"]
+
+    async def undo_message(self, message_id: str) -> list[str]:
+        """Show a deleted message, and the memories that were hidden with it; return these.
+
+        Conflict if it is not deleted, or as long as a deleted memory hides it.
+        """
+        remover = MessageRemover(self._connection, self._locks, self._scope.user_id)
+        rows = await remover.find([message_id])
+        if not rows:
+            raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
+        row = rows[0]
+        self._locks.require_own(self._scope, row["author"])
+        if message_id in await hidden_messages(self._connection, self._scope.user_id, [message_id]):
+            raise Conflict(
+                f"message {message_id!r} is hidden with a memory that comes from it",
+                hint="Undo the deletion of that memory",
+                reason="hidden_with_memory",
+            )
+        if row["deleted_at"] is None:
+            raise Conflict(
+                f"message {message_id!r} is not deleted",
+                hint="Undo takes back a deletion",
+                reason="no_change",
+            )
+        taken_back = [await self._last_deletion(key) for key in row["deletion"] or ()]
+        changes = [await self._taking_back(each) for each in taken_back if each is not None]
+        await self._write(*changes)
+        await remover.end_deletion(message_id)
+        await remover.show([message_id])
+        await remover.withdraw_summaries([message_id])
+        return [change.row["memory_key"] for change in changes]
+
+    async def _last_deletion(self, memory_key: str) -> Mapping[str, Any] | None:
+        """Return the deletion of a memory, None if it was restored or purged."""
+        last = await last_revision(self._connection, self._scope.user_id, memory_key)
+        return last if last is not None and last["event"] == "DELETE" else None
 
     async def _show_sources(
         self, changes: Sequence[PendingChange], last: Mapping[str, Any]
@@ -184,42 +232,25 @@ class MemoryWriter(MemoryInserter):
             taken_back = await revisions_by(self._connection, user_id, last["other_key"])
         changes = []
         for key in last["before"].get(HIDDEN, {}).get("memories", ()):
-            digest = await last_revision(self._connection, self._scope.user_id, key)
-            taken_back += [digest] if digest is not None and digest["event"] == "DELETE" else []
-        for revision in taken_back:
-            row = await self._find(revision["memory_key"])
-            before = {n: value for n, value in revision["before"].items() if n != HIDDEN}
-            values = with_search_text(row, before)
-            reason = f"undo of {revision['event']}"
-            changes.append(PendingChange(row, values, "UNDO", reason, revision["other_key"]))
-            await mark_undone(self._connection, revision)
+            digest = await self._last_deletion(key)
+            taken_back += [digest] if digest is not None else []
+        changes += [await self._taking_back(revision) for revision in taken_back]
         if successor is not None and successor["deleted_at"] is None:
             hidden = {"deleted_at": self._locks.now}
             reason = f"undo of {last['memory_key']}"
             changes.append(PendingChange(successor, hidden, "UNDO", reason))
         return changes
 
-    async def _require_no_contradiction(
-        self, changes: Sequence[PendingChange], contradicts: Contradicts
-    ) -> None:
-        """Raise Conflict if a current memory contradicts a restored one."""
-        changed = {change.row["memory_key"] for change in changes}
-        for change in changes:
-            restored = {**change.row, **change.values}
-            if not _holds(restored) or _holds(change.row) or restored["field"] is None:
-                continue
-            statement = self._select_current(memories).where(
-                memories.c.subject.is_not_distinct_from(restored["subject"]),
-                memories.c.field == restored["field"],
-            )
-            for row in (await self._connection.execute(statement)).mappings():
-                if row["memory_key"] not in changed and contradicts(restored, row):
-                    raise Conflict(
-                        f"memory {row['memory_key']!r} says otherwise now: {row['content']}",
-                        hint="Delete it first, or keep it",
-                        reason="contradicted",
-                        memory_key=row["memory_key"],
-                    )
+    async def _taking_back(self, revision: Mapping[str, Any]) -> PendingChange:
+        """Mark a change as undone, and return the change that takes it back."""
+        row = await self._find(revision["memory_key"])
+        values = {n: value for n, value in revision["before"].items() if n != HIDDEN}
+        if revision["event"] == "DELETE" and self._has_expired({**row, **values}):
+            values["expires_at"] = None  # it would be hidden still
+        await mark_undone(self._connection, revision)
+        reason = f"undo of {revision['event']}"
+        restored = with_search_text(row, values)
+        return PendingChange(row, restored, "UNDO", reason, revision["other_key"])
 
     async def find_content(self, memory_key: str) -> str | None:
         """Return the content of a memory of the user; None if there is none."""
@@ -286,6 +317,8 @@ class MemoryWriter(MemoryInserter):
             self._locks.require_own(self._scope, change.row["author"])
         actor = self._scope.author or self._actor
         await write_changes(self._connection, self._locks, changes, actor)
+        expiry = MessageExpiry(self._connection, self._locks, self._scope.user_id)
+        await expiry.follow({name for change in changes for name in change.expiring_sources})
 
     async def _find(self, memory_key: str) -> StoredRow:
         row = await self._find_any(memory_key)

@@ -10,7 +10,7 @@ from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_users
 from memrecall.store.database.statements import new_epoch
-from memrecall.store.database.tables import memories, messages, traces, users
+from memrecall.store.database.tables import is_visible, memories, messages, traces, users
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Projects:
         parts = [
             select(table.c.project, table.c.session_id, time.label("time"), literal(n).label("n"))
             .where(table.c.user_id == user_id, table.c.project.is_not(None))
-            .where(table.c.deleted_at.is_(None))
+            .where(is_visible(table))
             for n, table, time in (
                 (0, memories, memories.c.created_at),
                 (1, messages, messages.c.ts),

@@ -39,7 +39,7 @@ from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memberships import enter_space, qualify_row, read_by_owner
 from memrecall.store.database.statements import filter_scope, in_project, split
-from memrecall.store.database.tables import messages
+from memrecall.store.database.tables import is_hidden, is_visible, messages, tombstones
 from memrecall.store.memories.filters import Filter, to_condition
 from memrecall.store.messages.branches import ThreadWalk
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
@@ -50,8 +50,9 @@ NEIGHBORS_AFTER = 0
 LONGEST_THREAD = 1_000
 
 Order = Literal["asc", "desc"]  # by time
+MessageState = Literal["visible", "hidden", "erased"]
 _Direction = Callable[[Any], UnaryExpression[Any]]  # `asc` or `desc`
-_INTERNAL = ("search_text", "change_no", "deleted_at")
+_INTERNAL = ("search_text", "change_no", "deleted_at", "expires_at", "deletion")
 _COLUMNS = [column for column in messages.c if column.name not in _INTERNAL]
 _NAMES = [column.name for column in _COLUMNS]
 # By the parameter that has the value.
@@ -65,6 +66,7 @@ _CONDITIONS: dict[str, ColumnElement[bool]] = {
     "session_id": messages.c.session_id == bindparam("session_id"),
 }
 _COUNT = bindparam("count", type_=Integer)
+_HIDDEN = "hidden"  # among the names of conditions: messages that are hidden instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,38 @@ class Timeline:
             items += map(to_message, rows)
         return items
 
-    async def keys(self, condition: Filter, *, hidden: bool = False) -> list[str]:
+    async def find_state(self, message_id: str) -> MessageState | None:
+        """Return what became of a message; None if the scope never had it."""
+        columns = select(is_visible(messages).label("is_visible"))
+        statement = filter_scope(columns, messages, self._scope)
+        rows = await self._database.fetch(statement.where(messages.c.message_id == message_id))
+        if rows:
+            return "visible" if rows[0].is_visible else "hidden"
+        erased = select(tombstones.c.key).where(
+            tombstones.c.user_id == self._scope.user_id,
+            tombstones.c.kind == "message",
+            tombstones.c.key == message_id,
+        )
+        return "erased" if await self._database.fetch(erased) else None
+
+    async def count(self, session_id: str | None = None) -> int:
+        """Return the number of messages that are not hidden."""
+        statement = filter_scope(select(func.count()).select_from(messages), messages, self._scope)
+        statement = statement.where(is_visible(messages))
+        if session_id is not None:
+            statement = statement.where(messages.c.session_id == session_id)
+        return int((await self._database.fetch(statement))[0][0])
+
+    async def keys(
+        self, condition: Filter, *, hidden: bool = False, session_id: str | None = None
+    ) -> list[str]:
         """Return the ids of all messages that pass a filter, optionally of hidden ones too."""
         statement = filter_scope(select(messages.c.message_id), messages, self._scope)
+        if session_id is not None:
+            statement = statement.where(messages.c.session_id == session_id)
         statement = statement.where(to_condition(condition, self._database.dialect, messages))
         if not hidden:
-            statement = statement.where(messages.c.deleted_at.is_(None))
+            statement = statement.where(is_visible(messages))
         return [row.message_id for row in await self._database.fetch(statement)]
 
     async def count_metadata(self, key: str) -> list[tuple[str, datetime, int]]:
@@ -156,14 +184,21 @@ class Timeline:
         order: Order = "desc",
         page_size: int = PAGE_SIZE,
         cursor: str | None = None,
+        hidden: bool = False,
     ) -> StoredPage[Message]:
-        """Return a page of messages, latest or (`asc`) earliest first; ties are ordered by id."""
+        """Return a page of messages, latest or (`asc`) earliest first; ties are ordered by id.
+
+        With `hidden`, of those that are deleted or have expired.
+        """
         require_limit("page_size", page_size, LARGEST_PAGE)
         if order not in get_args(Order):
             raise InvalidArgument(f"order {order!r} is unknown", hint="Use asc or desc")
         binding = ["messages", *self._scope.reader(), *filter.fingerprint()]
         if order == "asc":
             binding.append(order)
+        if hidden:
+            binding.append(_HIDDEN)
+        conditions = (_HIDDEN,) if hidden else ()
         parameters = self._owner() | filter.parameters()
         parameters["count"] = page_size + 1  # one row more shows whether there is a next page
         if cursor is not None:
@@ -172,11 +207,11 @@ class Timeline:
         elif order == "asc":
             # The index has equal times by id in the other direction only. From the first time on,
             # it is sought by id; otherwise an import with one time would be sorted as a whole.
-            statement = _select_earliest(tuple(parameters))
+            statement = _select_earliest((*parameters, *conditions))
             if not (first := await self._fetch(self._database, statement, parameters)):
                 return StoredPage(())
             parameters |= {"from_ts": first[0].ts, "from_id": ""}
-        page = _select_page(self._database.dialect, tuple(parameters), order)
+        page = _select_page(self._database.dialect, (*parameters, *conditions), order)
         rows = await self._fetch(self._database, page, parameters)
         key_of = operator.attrgetter("ts", "message_id")
         size = min(page_size, self._limits.cut(rows))
@@ -254,7 +289,7 @@ def _alternate(first: Sequence[Message], second: Sequence[Message]) -> Iterator[
 
 def select_messages(scope: Scope) -> Select[Any]:
     """Return the query for a scope's messages that are not hidden, without internal columns."""
-    return filter_scope(select(*_COLUMNS), messages, scope).where(messages.c.deleted_at.is_(None))
+    return filter_scope(select(*_COLUMNS), messages, scope).where(is_visible(messages))
 
 
 def to_message(row: Any) -> Message:
@@ -268,7 +303,8 @@ def to_message(row: Any) -> Message:
 def _select_where(names: Sequence[str]) -> Select[Any]:
     """Return the query for messages that meet the conditions on these parameters."""
     conditions = [_CONDITIONS[name] for name in names if name in _CONDITIONS]
-    return select(*_COLUMNS).where(*conditions, messages.c.deleted_at.is_(None))
+    state = is_hidden(messages) if _HIDDEN in names else is_visible(messages)
+    return select(*_COLUMNS).where(*conditions, state)
 
 
 # Cached, because building a statement costs more than reading a page. Every search ends with this.

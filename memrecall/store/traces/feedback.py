@@ -14,7 +14,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user
 from memrecall.store.database.memory_tables import feedback
 from memrecall.store.database.statements import filter_scope, match_keys, upsert
-from memrecall.store.database.tables import memories, messages, traces
+from memrecall.store.database.tables import is_visible, memories, messages, traces
 from memrecall.store.traces.records import find_deleted, find_deleted_questions
 
 MAX_EVIDENCE = 100
@@ -146,7 +146,7 @@ class FeedbackWriter:
         missing = set(keys)
         for table, key in ((messages, messages.c.message_id), (memories, memories.c.memory_key)):
             visible = filter_scope(select(key), table, replace(self._scope, session_id=None))
-            visible = visible.where(table.c.deleted_at.is_(None), key.in_(list(keys)))
+            visible = visible.where(is_visible(table), key.in_(list(keys)))
             missing -= set(await connection.scalars(visible))
         if missing:
             raise InvalidArgument(

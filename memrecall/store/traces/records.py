@@ -26,7 +26,7 @@ from memrecall.store.database.cursors import (
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user
 from memrecall.store.database.statements import filter_scope, match_keys, mentions, new_id, split
-from memrecall.store.database.tables import memories, messages, traces
+from memrecall.store.database.tables import is_hidden, memories, messages, traces
 from memrecall.types import (
     ID_LENGTH,
     NAME_LENGTH,
@@ -215,10 +215,10 @@ class Traces:
 
 
 async def find_deleted(database: Database, user_id: str, keys: Collection[str]) -> set[str]:
-    """Return those of the keys that are of deleted memories or hidden messages."""
+    """Return the keys of deleted and expired memories and of hidden messages."""
     found: set[str] = set()
     for table, column in ((memories, memories.c.memory_key), (messages, messages.c.message_id)):
-        of_user = (table.c.user_id == user_id, table.c.deleted_at.is_not(None))
+        of_user = (table.c.user_id == user_id, is_hidden(table))
         for batch in split(sorted(keys)):
             statement = select(column).where(*of_user, column.in_(list(batch)))
             found |= set(chain.from_iterable(await database.fetch(statement)))
@@ -228,9 +228,9 @@ async def find_deleted(database: Database, user_id: str, keys: Collection[str]) 
 async def find_deleted_questions(
     database: Database, questions: Collection[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Return those of the questions, each with its user, that are hidden messages."""
+    """Return the (user, question) pairs whose message is hidden."""
     columns = (messages.c.user_id, messages.c.content)
-    statement = select(*columns).where(messages.c.deleted_at.is_not(None))
+    statement = select(*columns).where(is_hidden(messages))
     found: set[tuple[str, str]] = set()
     for condition in match_keys(columns, sorted(set(questions))):
         rows = await database.fetch(statement.where(condition))

@@ -59,7 +59,7 @@ _HOLIDAYS: tuple[tuple[Recurrence, str, str], ...] = (
     (month_day(10, 31), "万圣节", "halloween"),
     (month_day(11, 11), "双十一,双11", ""),
     (month_day(12, 24), "平安夜", "christmas eve"),
-    (month_day(12, 25), "圣诞", "christmas day,christmas"),
+    (month_day(12, 25), "圣诞", "christmas day,christmas,xmas"),
     (month_day(12, 31), "", "new year's eve"),
     # The holiday lasts a week; the fifteenth day of the first month is the lantern festival.
     (_lunar(_SPRING_FESTIVAL, count=7), "春节", "chinese new year,lunar new year,spring festival"),

@@ -329,13 +329,13 @@ def test_elliptic_question_is_searched_with_the_conversation() -> None:
 
 
 def test_outdated_statement_is_named() -> None:
-    old = hit("joyce", "Joyce has the spare key", 0.9, probability=0.4)
+    ended = "2026-04-20T10:00:00+00:00"
+    old = hit("joyce", "Joyce has the spare key", 0.9, probability=0.4, valid_to=ended)
     new = hit(
         "omar",
         "Omar keeps my spare key now",
         0.9,
         probability=0.4,
-        replaces=["joyce"],
         created_at="2026-04-20T10:00:00+00:00",
     )
     for text, words in (

@@ -31,7 +31,6 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "role": st.sampled_from(["user", "assistant", "other", None]),
     "probability": st.none() | st.floats(0, 1),
     "valid_to": st.none() | _TIME,
-    "replaces": st.lists(_KEY, max_size=2),
 }
 _HIT = st.builds(hit, _MESSAGE_KEY, _TEXT, kind=st.just("message"), **_FIELDS) | st.builds(
     hit,

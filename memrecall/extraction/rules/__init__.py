@@ -1,1 +1,0 @@
-"""Extraction by rules, in Chinese and English: a small engine over the files in `tables/`."""
