@@ -171,7 +171,7 @@ class ModelExtractor:
         )
 
 
-def split(utterances: Sequence[Utterance]) -> list[list[Utterance]]:
+def split_conversation(utterances: Sequence[Utterance]) -> list[list[Utterance]]:
     """Return the utterances in parts that one call each can read, in order."""
     parts: list[list[Utterance]] = []
     size = 0

@@ -108,7 +108,7 @@ _ENDING = re.compile(
 _CLAUSE = re.compile(r"[.!?;。！？；，,\n]+")
 _SAME_CLAUSE = 0.6  # of a clause's words, from which on a fact repeats it
 
-Clock = tuple[int, int]  # on a dial of twelve hours
+_Clock = tuple[int, int]  # on a dial of twelve hours
 
 
 def find_doubts(
@@ -318,7 +318,7 @@ def _durations(text: str) -> Iterator[float]:
             yield number * (1 if match["unit"].startswith(("min", "分")) else 60)
 
 
-def _clocks(text: str) -> Iterator[Clock]:
+def _clocks(text: str) -> Iterator[_Clock]:
     """Yield the clocks that a text says: 15:30, half past three, quarter to four, 两点半."""
     for hour, minute in (*_CLOCK.findall(text), *_DOTTED_CLOCK.findall(text)):
         yield int(hour) % 12, int(minute)

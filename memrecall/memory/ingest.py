@@ -176,10 +176,10 @@ class Ingestor:
 
         Return the ids of the messages that the model has read.
         """
-        from memrecall.extraction.model import split
+        from memrecall.extraction.model import split_conversation
 
         done: list[str] = []
-        for part in split(utterances):
+        for part in split_conversation(utterances):
             work = self._extract_part(addition, part, derived)
             if await _report_failure("memories", work, derived.problems):
                 done += [utterance.message_id for utterance in part]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from memrecall.agent.prompt_view import wrap_block
 from memrecall.errors import ScriptExhausted
 from memrecall.extraction import Extracted, Fact, KnownMemory, ModelExtractor
-from memrecall.extraction.model import MAX_CHARACTERS, MAX_FACT, MAX_LINES, split
+from memrecall.extraction.model import MAX_CHARACTERS, MAX_FACT, MAX_LINES, split_conversation
 from memrecall.extraction.protocol import Entity, Relation
 from memrecall.model.prompts import load_prompt
 from memrecall.testing import Request, ScriptedClient, fail, say, silence, wait
@@ -83,14 +83,20 @@ class TestPrompt:
 
 class TestParts:
     def test_up_to_forty_messages_are_one_part(self) -> None:
-        assert [len(part) for part in split(parse_turns(*["I like tea."] * 40))] == [40]
-        assert [len(part) for part in split(parse_turns(*["I like tea."] * 95))] == [40, 40, 15]
-        assert split([]) == []
+        assert [len(part) for part in split_conversation(parse_turns(*["I like tea."] * 40))] == [
+            40
+        ]
+        assert [len(part) for part in split_conversation(parse_turns(*["I like tea."] * 95))] == [
+            40,
+            40,
+            15,
+        ]
+        assert split_conversation([]) == []
 
     @given(st.lists(st.integers(0, 9_000), max_size=90))
     def test_parts_are_small_and_hold_all_messages_in_order(self, sizes: list[int]) -> None:
         messages = parse_turns(*("x" * size for size in sizes))
-        parts = split(messages)
+        parts = split_conversation(messages)
         assert [message for part in parts for message in part] == messages
         for part in parts:
             assert 0 < len(part) <= MAX_LINES
