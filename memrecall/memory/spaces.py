@@ -35,7 +35,7 @@ _READER = (
 )
 _CONTRIBUTOR = (
     *("add", "write", "update", "delete", "forget", "undo", "purge", "delete_message"),
-    *("process", "extract", "summarize"),
+    *("process", "extract", "summarize", "extract_stored", "undo_extraction", "extractions"),
 )
 _ADMIN = (
     *("set_member", "remove_member", "delete_space", "delete_all", "sweep", "export", "import_"),
