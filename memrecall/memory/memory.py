@@ -1,6 +1,6 @@
 """`AsyncMemory`: add, read, search, change and delete memories."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
@@ -270,6 +270,7 @@ class AsyncMemory(RemovalMixin, RetentionMixin):
         since: datetime | str | None = None,
         dry_run: bool = False,
         background: bool = False,
+        confirm: Callable[[dict[str, Any]], object] | None = None,
         progress: Progress = False,
     ) -> dict[str, Any]:
         """Let the model read the stored messages that none has read, as after an import.
@@ -277,7 +278,8 @@ class AsyncMemory(RemovalMixin, RetentionMixin):
         With `dry_run` only count what it would read: messages of people, calls of the model and
         about how many tokens are sent. With `background` a job reads, whose id is returned. After
         an interruption, call it again: `run` stays the same. `undo_extraction` takes a run back.
-        `progress` is called with the number of messages read. In a space, one's own are read.
+        `confirm` is called with the counts first; what it raises ends the call. `progress` is
+        called with the number of messages read. In a space, one's own are read.
         """
         scope = self._scope(user_id, agent_id, session_id, project, run_id).own
         request = ExtractionRequest(
@@ -293,6 +295,8 @@ class AsyncMemory(RemovalMixin, RetentionMixin):
         report = {"run": None, "dry_run": dry_run, **counts}
         if dry_run or not counts["messages"]:
             return report
+        if confirm is not None:
+            confirm(counts)
         if background:
             run = await extractions.start(request, counts, lambda step: None)
             return {**report, "run": run, "job_id": run, "state": "running"}

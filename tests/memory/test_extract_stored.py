@@ -1,8 +1,14 @@
 """Extraction of stored messages: after an import, or after a time without a model."""
 
 import asyncio
+import json
+from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +19,10 @@ from memrecall.memory import AsyncMemory, Memory
 from memrecall.scope import Scope
 from memrecall.types import NewMessage, Role
 from tests.extractors import SentenceExtractor
+from tests.model.openai_server import Reply, serve
+from tests.model.openai_server import text as completion
+from tests.server.server_process import command_line, make_environment
+from tests.waiting import wait_until
 
 from .conftest import make_settings
 
@@ -337,9 +347,11 @@ async def test_service_continues_what_it_left(location: str, extractor: Counting
     async with AsyncMemory(settings=make_settings(location), extractor=extractor) as memory:
         await memory.resume()
         ann = memory.bind(user_id="ann")
-        async with asyncio.timeout(60):
-            while (await ann.job(run))["state"] != "done":
-                await asyncio.sleep(0.01)
+
+        async def is_done() -> bool:
+            return bool((await ann.job(run))["state"] == "done")
+
+        await wait_until(is_done)
         assert (await ann.job(run))["result"]["read"] == 3
 
 
@@ -415,3 +427,47 @@ def test_blocking_memory_has_the_same(location: str) -> None:
         run = memory.extract_stored("ann")["run"]
         assert memory.extractions("ann") == [{"run": run, "messages": 1}]
         assert memory.undo_extraction(run, user_id="ann")["memories"] == 1
+
+
+def answer_facts(request: dict[str, Any]) -> Reply:
+    """Return what people like as facts of a model."""
+    lines = [json.loads(line) for line in request["messages"][-1]["content"].split("\n")]
+    said = [line for line in lines if line.get("role") == "user"]
+    facts = [{"text": f"User says: {line['text']}", "sources": [line["id"]]} for line in said]
+    return completion(json.dumps({"facts": facts}))
+
+
+@pytest.mark.concurrent
+async def test_run_that_was_killed_is_continued_and_undone_as_a_whole(
+    location: str, tmp_path: Path
+) -> None:
+    async with AsyncMemory(settings=make_settings(location)) as memory:
+        for number in range(5):
+            await keep(memory, "ann", f"s{number}", said(f"I like {number}.", number))
+    command = command_line("extract", "--user", "ann", "--db", location, "--yes", "--json")
+    with serve() as server:
+        model = {"MEMRECALL_MODEL": "deepseek-chat", "MEMRECALL_BASE_URL": server.url}
+        environment = make_environment(tmp_path, **model, MEMRECALL_API_KEY="k")
+        calls = count(1)
+
+        def stop_at_third(request: dict[str, Any]) -> Reply:
+            return replace(answer_facts(request), seconds=60.0 * (next(calls) >= 3))
+
+        server.answer = stop_at_third
+        start = partial(create_subprocess_exec, *command, env=environment, stdout=PIPE)
+        process = await start()
+        await wait_until(lambda: len(server.requests) == 3)
+        process.kill()
+        await process.wait()
+        server.answer = answer_facts
+        process = await start()
+        out, _ = await process.communicate()
+    assert process.returncode == 0
+    report = json.loads(out)
+    assert (report["read"], report["unread"], report["added"]) == (3, 0, 3)
+    async with AsyncMemory(settings=make_settings(location)) as memory:
+        assert await facts(memory) == [f"User says: I like {n}." for n in range(5)]
+        assert await memory.extractions("ann") == [{"run": report["run"], "messages": 5}]
+        undone = await memory.undo_extraction(report["run"], user_id="ann")
+        assert (undone["memories"], undone["messages"]) == (5, 5)
+        assert await facts(memory) == []
