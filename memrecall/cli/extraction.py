@@ -6,8 +6,7 @@ import typer
 from typer import Option
 
 from memrecall.cli import options, output
-
-EXIT_PARTIAL = 1
+from memrecall.cli.messages import EXIT_PARTIAL
 
 
 def extract_command(

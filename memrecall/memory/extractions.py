@@ -25,7 +25,7 @@ from memrecall.types import Message, format_time, parse_time
 
 log = logging.getLogger(__name__)
 
-KIND = "extraction"  # of jobs
+_KIND = "extraction"  # of jobs
 _ENDED = ("done", "failed")
 _AT_ONCE = 4  # calls of the model, for all users in turn
 _PAGE_USERS = 200
@@ -180,7 +180,7 @@ class Extractions:
 
     async def _resume_user(self, user_id: str) -> None:
         for job in await self._jobs.list(self._library.store, user_id):
-            if job.get("kind") == KIND and job["state"] not in _ENDED:
+            if job.get("kind") == _KIND and job["state"] not in _ENDED:
                 request = ExtractionRequest.of_job(user_id, job)
                 counts = await self.estimate(request)
                 if user_id not in self._tasks:
@@ -190,7 +190,7 @@ class Extractions:
         """Return the run that a process has left for these messages."""
         same = {name: value for name, value in request.as_dict().items() if name != "since"}
         for job in await self._jobs.list(self._library.store, request.scope.user_id):
-            is_left = job.get("kind") == KIND and job["state"] not in _ENDED
+            is_left = job.get("kind") == _KIND and job["state"] not in _ENDED
             if is_left and same.items() <= job.items():
                 return str(job["job_id"])
         return None
@@ -198,7 +198,7 @@ class Extractions:
     async def _run(
         self, request: ExtractionRequest, run: str, counts: dict[str, Any], advance: Advance
     ) -> dict[str, Any]:
-        about = {"kind": KIND, **request.as_dict(), "messages": counts["messages"], "read": 0}
+        about = {"kind": _KIND, **request.as_dict(), "messages": counts["messages"], "read": 0}
         work = partial(self._read, request, run, counts, about, advance)
         return await self._jobs.run(self._library.store, work, request.scope.user_id, run, about)
 
@@ -311,7 +311,7 @@ class Extractions:
         for job in await self._jobs.list(store, scope.user_id):
             if job["job_id"] == run and job["state"] not in _ENDED:  # No process continues it.
                 ended = {"state": "failed", "error": "it was undone"}
-                await self._jobs.report(store, scope.user_id, run, {"kind": KIND}, **ended)
+                await self._jobs.report(store, scope.user_id, run, {"kind": _KIND}, **ended)
         return {"run": run, "memories": len(changed), "messages": unread}
 
 

@@ -62,7 +62,7 @@ def test_says_what_it_sends_and_asks_first(
     assert server.requests == []
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     done = shell("extract", *common)
-    assert re.match(
+    assert re.search(
         r"2 messages read; memories: 2 added, 0 updated, 0 ended; run job_x\w+\n", done.out
     )
     assert len(server.requests) == 1
