@@ -268,7 +268,7 @@ class Extractions:
 
     async def _batches(self, request: ExtractionRequest) -> AsyncIterator[_Batch]:
         """Yield the unread messages, session by session, each in its order."""
-        from memrecall.extraction.model import MAX_LINES, split
+        from memrecall.extraction.model import MAX_LINES, split_conversation
 
         unread = request.unread(self._library)
         forgotten = await unread.forgotten()
@@ -285,7 +285,7 @@ class Extractions:
                 kept = [message for message in page if message.message_id not in forgotten]
                 after = page[-1]
                 if kept:
-                    part = split([to_utterance(message) for message in kept])[0]
+                    part = split_conversation([to_utterance(message) for message in kept])[0]
                     after = page[-1] if len(part) == len(kept) else kept[len(part) - 1]
                     yield _Batch(scope, part)
 
