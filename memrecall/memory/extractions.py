@@ -78,6 +78,21 @@ class _Batch:
         return sum(utterance.is_from_person for utterance in self.utterances)
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A run of this process."""
+
+    owner: str
+    run: str
+    about: dict[str, Any]  # how far it is
+    task: "asyncio.Task[dict[str, Any]]"
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state of its job."""
+        return {"job_id": self.run, **self.about, "state": "running"}
+
+
 class Extractions:
     """Lets the model read stored messages: one run of a user at a time."""
 
@@ -85,7 +100,7 @@ class Extractions:
         self._library = library
         self._ingestor = ingestor
         self._jobs = jobs
-        self._tasks: dict[str, tuple[str, asyncio.Task[dict[str, Any]]]] = {}  # by owner
+        self._tasks: dict[str, _Running] = {}  # by owner
         self._resuming: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(_AT_ONCE)  # first come, first served
 
@@ -123,7 +138,7 @@ class Extractions:
         owner = request.scope.user_id
         run = await self._unfinished(request) or _new_run()
         if owner in self._tasks:
-            running = self._tasks[owner][0]
+            running = self._tasks[owner].run
             raise Conflict(
                 f"the extraction {running!r} of {owner!r} is running already",
                 hint="Wait for its job to end, or undo it",
@@ -137,8 +152,10 @@ class Extractions:
         self, request: ExtractionRequest, run: str, counts: dict[str, Any], advance: Advance
     ) -> None:
         owner = request.scope.user_id
-        task = in_background(self._run(request, run, counts, advance))
-        self._tasks[owner] = (run, task)
+        about = {"kind": _KIND, **request.as_dict(), "messages": counts["messages"], "read": 0}
+        work = partial(self._read, request, run, counts, about, advance)
+        task = in_background(self._jobs.run(self._library.store, work, owner, run, about))
+        self._tasks[owner] = _Running(owner, run, about, task)
         task.add_done_callback(partial(self._end, owner, run))
 
     def _end(self, owner: str, run: str, task: "asyncio.Task[dict[str, Any]]") -> None:
@@ -146,15 +163,14 @@ class Extractions:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("the extraction %s failed: %s: %s", run, type(error).__name__, error)
 
-    def running(self, run: str) -> "tuple[str, asyncio.Task[dict[str, Any]]] | None":
-        """Return the owner and the task of a run of this process, None if it has ended."""
-        tasks = ((owner, task) for owner, (name, task) in self._tasks.items() if name == run)
-        return next(tasks, None)
+    def find_running(self, run: str) -> "_Running | None":
+        """Return a run of this process, None if it has ended."""
+        return next((each for each in self._tasks.values() if each.run == run), None)
 
     async def stop(self, owner: str) -> None:
         """Stop the run of a user; what is left can be read later."""
         if owner in self._tasks:
-            task = self._tasks[owner][1]
+            task = self._tasks[owner].task
             task.cancel()
             await asyncio.wait([task])
 
@@ -194,13 +210,6 @@ class Extractions:
             if is_left and same.items() <= job.items():
                 return str(job["job_id"])
         return None
-
-    async def _run(
-        self, request: ExtractionRequest, run: str, counts: dict[str, Any], advance: Advance
-    ) -> dict[str, Any]:
-        about = {"kind": _KIND, **request.as_dict(), "messages": counts["messages"], "read": 0}
-        work = partial(self._read, request, run, counts, about, advance)
-        return await self._jobs.run(self._library.store, work, request.scope.user_id, run, about)
 
     async def _read(
         self,
@@ -301,7 +310,8 @@ class Extractions:
         """
         if run not in {item["run"] for item in await self.runs(scope)}:
             raise NotFound(f"there is no extraction {run!r}", hint="List them with their ids")
-        if self._tasks.get(scope.user_id, ("",))[0] == run:
+        running = self.find_running(run)
+        if running is not None and running.owner == scope.user_id:
             await self.stop(scope.user_id)
         store, changed, unread = self._library.store, set[str](), None
         while unread is None:

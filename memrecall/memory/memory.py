@@ -302,8 +302,8 @@ class AsyncMemory(RemovalMixin, RetentionMixin):
             return {**report, "run": run, "job_id": run, "state": "running"}
         with progress_bar(progress, "reading", counts["messages"], unit="messages") as advance:
             run = await extractions.start(request, counts, advance)
-            running = extractions.running(run)
-            return {**report, **(await running[1] if running else {})}
+            running = extractions.find_running(run)
+            return {**report, **(await running.task if running else {})}
 
     async def extractions(self, user_id: str | None = None) -> list[dict[str, Any]]:
         """Return the runs of `extract_stored` that were not undone, the last first."""

@@ -216,11 +216,12 @@ class RetentionMixin(MemoryBase):
         """Return the state of a background job: running, done or failed."""
         jobs, owner = self._shared.jobs, self._binding.user_id
         resources = await self._open()
-        running = resources.extractions.running(job_id)
-        if running is not None and owner in (None, running[0]):
-            if wait:
-                await asyncio.wait([running[1]])
-            return await jobs.find(resources.library.store, job_id, running[0])
+        running = resources.extractions.find_running(job_id)
+        if running is not None and owner in (None, running.owner):
+            if not wait:
+                return running.state
+            await asyncio.wait([running.task])
+            return await jobs.find(resources.library.store, job_id, running.owner)
         if wait or owner is None:
             return await jobs.wait(job_id, owner) if wait else jobs.state(job_id, owner)
         return await jobs.find(resources.library.store, job_id, owner)
