@@ -16,8 +16,8 @@ VALUES ('ann', 'closed', 'helper', 0, '2026-01-25 10:00:00.000000', '2026-01-25 
 INSERT INTO sessions (user_id, session_id, agent_id, status, create_time, update_time, last_sequence_no, last_create_time)
 VALUES ('ben', 'open', 'helper', 1, '2026-01-25 10:00:00.000000', '2026-01-25 10:00:00.000000', 1, '2026-01-25 10:30:00.000000');
 
-INSERT INTO messages (user_id, message_id, agent_id, session_id, role, speaker, content, content_type, metadata, parent_message_id, ts, create_time, sequence_no, search_text, change_no)
-VALUES ('ann', 'm1', 'helper', 'open', 'user', 'Ann', '我不喝咖啡 ☕', 'text', '{"tokens": 7, "nested": {"list": [1, null, true]}}', NULL, '2026-01-26 10:46:00.123456', '2026-01-26 10:47:00.000000', 1, '咖 啡 咖啡', 1);
+INSERT INTO messages (user_id, message_id, agent_id, session_id, role, speaker, content, content_type, metadata, parent_message_id, ts, create_time, sequence_no, search_text, change_no, extracted_by)
+VALUES ('ann', 'm1', 'helper', 'open', 'user', 'Ann', '我不喝咖啡 ☕', 'text', '{"tokens": 7, "nested": {"list": [1, null, true]}}', NULL, '2026-01-26 10:46:00.123456', '2026-01-26 10:47:00.000000', 1, '咖 啡 咖啡', 1, 'job_x0000000000001');
 
 INSERT INTO messages (user_id, message_id, agent_id, session_id, role, content, content_type, metadata, parent_message_id, ts, create_time, sequence_no, search_text, change_no)
 VALUES ('ann', 'm2', 'helper', 'open', 'assistant', 'Noted.', 'text', NULL, 'm1', '2026-01-26 10:46:00.123456', '2026-01-26 10:47:00.000001', 2, 'note', 2);
@@ -57,8 +57,8 @@ VALUES ('ann', 'home', 'helper', '', 'Paris', 'user_profile', 'long', '[]', '{}'
 INSERT INTO memories (user_id, memory_key, agent_id, summary, content, memory_type, layer, keywords, metadata, sensitive, source_message_ids, provenance, truncated, created_at, updated_at, search_text, change_no, subject, field, pinned, supersedes)
 VALUES ('ann', 'rome', 'helper', '', 'Rome', 'user_profile', 'long', '[]', '{}', FALSE, '[]', '{"origin": "user", "actor": "ops", "session_id": null, "time": "2026-01-26T10:48:00Z", "sha256": "02"}', FALSE, '2026-01-26 10:49:00.000000', '2026-01-26 10:49:00.000000', 'rome', 6, 'user', 'home', FALSE, 'home');
 
-INSERT INTO revisions (user_id, memory_key, number, event, old_text, new_text, other_key, reason, actor, at, before, undone)
-VALUES ('ann', 'home', 1, 'UPDATE', 'Paris', 'Paris', 'rome', 'she moved', 'extraction', '2026-02-01 00:00:00.000000', '{"valid_to": null, "superseded_by": null, "superseded_reason": null}', FALSE);
+INSERT INTO revisions (user_id, memory_key, number, event, old_text, new_text, other_key, reason, actor, at, before, undone, run)
+VALUES ('ann', 'home', 1, 'UPDATE', 'Paris', 'Paris', 'rome', 'she moved', 'extraction', '2026-02-01 00:00:00.000000', '{"valid_to": null, "superseded_by": null, "superseded_reason": null}', FALSE, 'job_x0000000000001');
 
 INSERT INTO entities (user_id, entity_id, agent_id, name, type, created_at)
 VALUES ('ann', 'en1', 'helper', 'Ann', 'person', '2026-02-01 00:00:00.000000');
