@@ -82,7 +82,7 @@ class _Batch:
 class _Running:
     """A run of this process."""
 
-    owner: str
+    scope: Scope
     run: str
     about: dict[str, Any]  # how far it is
     task: "asyncio.Task[dict[str, Any]]"
@@ -94,13 +94,13 @@ class _Running:
 
 
 class Extractions:
-    """Lets the model read stored messages: one run of a user at a time."""
+    """Lets the model read stored messages: one run of a user, or member of a space, at a time."""
 
     def __init__(self, library: Library, ingestor: Ingestor, jobs: Jobs) -> None:
         self._library = library
         self._ingestor = ingestor
         self._jobs = jobs
-        self._tasks: dict[str, _Running] = {}  # by owner
+        self._running: dict[str, _Running] = {}  # by run
         self._resuming: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(_AT_ONCE)  # first come, first served
 
@@ -135,15 +135,13 @@ class Extractions:
         Conflict if the user's messages are being read already.
         """
         self.require_model()
-        owner = request.scope.user_id
         run = await self._unfinished(request) or _new_run()
-        if owner in self._tasks:
-            running = self._tasks[owner].run
+        if (running := self._find_of(request.scope)) is not None:
             raise Conflict(
-                f"the extraction {running!r} of {owner!r} is running already",
+                f"the extraction {running.run!r} is running already",
                 hint="Wait for its job to end, or undo it",
                 reason="running",
-                run=running,
+                run=running.run,
             )
         self._spawn(request, run, counts, advance)
         return run
@@ -155,32 +153,42 @@ class Extractions:
         about = {"kind": _KIND, **request.as_dict(), "messages": counts["messages"], "read": 0}
         work = partial(self._read, request, run, counts, about, advance)
         task = in_background(self._jobs.run(self._library.store, work, owner, run, about))
-        self._tasks[owner] = _Running(owner, run, about, task)
-        task.add_done_callback(partial(self._end, owner, run))
+        self._running[run] = _Running(request.scope, run, about, task)
+        task.add_done_callback(partial(self._end, run))
 
-    def _end(self, owner: str, run: str, task: "asyncio.Task[dict[str, Any]]") -> None:
-        del self._tasks[owner]
+    def _end(self, run: str, task: "asyncio.Task[dict[str, Any]]") -> None:
+        del self._running[run]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("the extraction %s failed: %s: %s", run, type(error).__name__, error)
 
     def find_running(self, run: str) -> "_Running | None":
         """Return a run of this process, None if it has ended."""
-        return next((each for each in self._tasks.values() if each.run == run), None)
+        return self._running.get(run)
 
-    async def stop(self, owner: str) -> None:
-        """Stop the run of a user; what is left can be read later."""
-        if owner in self._tasks:
-            task = self._tasks[owner].task
+    def _find_of(self, scope: Scope) -> "_Running | None":
+        """Return the run of a user, or of a member of a space."""
+        key = (scope.user_id, scope.author)
+        of_scope = (r for r in self._running.values() if (r.scope.user_id, r.scope.author) == key)
+        return next(of_scope, None)
+
+    async def stop(self, owner: str | None = None, run: str | None = None) -> None:
+        """Stop the runs of an owner, or one of them, or all; what is left can be read later."""
+        tasks = [
+            each.task
+            for each in self._running.values()
+            if owner in (None, each.scope.user_id) and run in (None, each.run)
+        ]
+        for task in tasks:
             task.cancel()
-            await asyncio.wait([task])
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def close(self) -> None:
         """Stop all runs; a later process continues them."""
         if self._resuming is not None:
             self._resuming.cancel()
             await asyncio.wait([self._resuming])
-        for owner in list(self._tasks):
-            await self.stop(owner)
+        await self.stop()
 
     def resume(self) -> None:
         """Continue the runs that earlier processes have left, with a model."""
@@ -199,7 +207,7 @@ class Extractions:
             if job.get("kind") == _KIND and job["state"] not in _ENDED:
                 request = ExtractionRequest.of_job(user_id, job)
                 counts = await self.estimate(request)
-                if user_id not in self._tasks:
+                if self._find_of(request.scope) is None:
                     self._spawn(request, job["job_id"], counts, lambda step: None)
 
     async def _unfinished(self, request: ExtractionRequest) -> str | None:
@@ -310,9 +318,7 @@ class Extractions:
         """
         if run not in {item["run"] for item in await self.runs(scope)}:
             raise NotFound(f"there is no extraction {run!r}", hint="List them with their ids")
-        running = self.find_running(run)
-        if running is not None and running.owner == scope.user_id:
-            await self.stop(scope.user_id)
+        await self.stop(scope.user_id, run)
         store, changed, unread = self._library.store, set[str](), None
         while unread is None:
             keys, unread = await self._library.changes(scope).undo_run(run, actor=actor)

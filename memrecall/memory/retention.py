@@ -217,11 +217,11 @@ class RetentionMixin(MemoryBase):
         jobs, owner = self._shared.jobs, self._binding.user_id
         resources = await self._open()
         running = resources.extractions.find_running(job_id)
-        if running is not None and owner in (None, running.owner):
+        if running is not None and owner in (None, running.scope.user_id):
             if not wait:
                 return running.state
             await asyncio.wait([running.task])
-            return await jobs.find(resources.library.store, job_id, running.owner)
+            return await jobs.find(resources.library.store, job_id, running.scope.user_id)
         if wait or owner is None:
             return await jobs.wait(job_id, owner) if wait else jobs.state(job_id, owner)
         return await jobs.find(resources.library.store, job_id, owner)
