@@ -123,7 +123,9 @@ class RecallReply(ToolOutput):
     certainty: Certainty
     abstained: bool
     memories: list[dict[str, Any]]
-    closest: list[str] = []  # quotes, if nothing was found that is likely to be meant
+    closest: list[str] = Field(
+        default_factory=list
+    )  # quotes, if nothing was found that is likely to be meant
     follow_up_question: str | None = None
     withheld: int = 0  # sensitive memories that match and may not be shown
     _block: str = PrivateAttr(default="")
