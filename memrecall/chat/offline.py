@@ -35,7 +35,7 @@ _EMPTY_ANSWERS = frozenset(
 
 
 def offline_chat_client() -> model.RuleClient:
-    """Return a model client that answers the chat prompts by rules."""
+    """Return a client that answers the chat prompts without a model."""
     return model.RuleClient({"chat_single": single_answer, "chat_group": group_answer})
 
 

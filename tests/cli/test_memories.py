@@ -9,7 +9,7 @@ import pytest
 
 from memrecall.scope import Scope
 from memrecall.store import Store
-from memrecall.types import NewMessage, Role
+from memrecall.types import EXTRACTION, NewMemory, NewMessage, Origin, Role
 from tests.cases import check_each, read_rows
 from tests.cli.conftest import Shell, assert_error_line
 
@@ -44,7 +44,7 @@ class TestMemories:
         assert list_memories(shell, db_of_ann) == ["User moved to Rome.", "User likes green tea."]
         assert len(list_memories(shell, db_of_ann, "--superseded")) == 3
         greeting = shell("memories", "add", "Hello!", "--user", "ann", "--db", db_of_ann)
-        assert greeting.out == "stored; no new facts in it\n"
+        assert greeting.out.startswith("No model is configured")
 
     def test_add_as_is_and_from_standard_input(
         self, shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +157,33 @@ class TestMemories:
         deleted = shell(*base, "--yes", "--json").json
         assert (deleted["memories"], deleted["messages"]) == (2, 2)
         assert list_memories(shell, db_of_ann) == []
+
+    def test_extracted_memories_are_deleted_without_their_messages(
+        self, shell: Shell, tmp_path: Path
+    ) -> None:
+        at = ("--user", "ann", "--db", tmp_path / "extracted.db")
+        shell("memories", "add", "Remember that the door code is 4321.", *at)
+        shell("memories", "add", "Written by hand.", "--as-is", *at)
+
+        async def store_extracted() -> None:
+            async with await Store.open(str(tmp_path / "extracted.db")) as store:
+                records = store.memories(Scope("ann"))
+                tea, rice = (
+                    NewMemory(content=f"User likes {it}.", subject="user") for it in ("tea", "rice")
+                )
+                await records.add([tea], origin=Origin.USER, actor=EXTRACTION)
+                await records.add([rice], origin=Origin.ASSISTANT, actor="assistant")
+
+        asyncio.run(store_extracted())
+        extracted = {"actor": "extraction", "subject": "*", "created_at": {"lt": "2100-01-01"}}
+        command = ("memories", "delete-all", "--kinds", "memories", "--keep-sources")
+        filtered = (*command, "--filter", json.dumps(extracted), *at)
+        assert shell(*filtered, "--dry-run").out == "1 memory and 0 messages would be deleted\n"
+        assert shell(*filtered, "--yes").out == "1 memory and 0 messages deleted\n"
+        left = list_memories(shell, tmp_path / "extracted.db")
+        assert set(left) == {"User likes rice.", "Written by hand.", "the door code is 4321."}
+        messages = shell("memories", "list", "--kinds", "messages", *at, "--json").json["results"]
+        assert len(messages) == 1
 
     def test_invalid_input_prints_one_error_line(self, shell: Shell, db_of_ann: Path) -> None:
         cases: list[tuple[str, ...]] = read_rows("commands", "memories")

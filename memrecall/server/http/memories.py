@@ -41,7 +41,7 @@ router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
 
 MAX_JOBS = 20  # running jobs of one user
 _STAGES = ("memories", "relations", "checkpoint")
-_FALLBACK = "the model's answer could not be used: rules were used instead"
+_UNUSABLE = "the model's answer could not be used: the messages are kept, facts were not extracted"
 
 
 class UndoQuery(OwnerQuery):
@@ -292,5 +292,5 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
 def describe_problems(problems: Iterable[str]) -> list[str]:
     """Return which stages failed; the messages of errors are for the operator."""
     stages = (problem.partition(":")[0] for problem in problems)
-    texts = (f"{stage}: failed" if stage in _STAGES else _FALLBACK for stage in stages)
+    texts = (f"{stage}: failed" if stage in _STAGES else _UNUSABLE for stage in stages)
     return list(dict.fromkeys(texts))
