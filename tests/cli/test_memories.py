@@ -12,11 +12,12 @@ from memrecall.store import Store
 from memrecall.types import NewMessage, Role
 from tests.cases import check_each, read_rows
 from tests.cli.conftest import Shell, assert_error_line
+from tests.extractors import SentenceExtractor
 
 
 @pytest.fixture
-def db_of_ann(shell: Shell, db: Path) -> Path:
-    """A database in which Ann lives in Paris and likes tea."""
+def db_of_ann(shell: Shell, db: Path, sentence_extractor: SentenceExtractor) -> Path:
+    """A database in which an extractor has found that Ann lives in Paris and likes tea."""
     for text in ("I live in Paris.", "I like green tea."):
         assert shell("memories", "add", text, "--user", "ann", "--db", db).code == 0
     return db
