@@ -13,7 +13,9 @@ from memrecall.server.http.memory_models import (
     AddRequest,
     Changed,
     DeleteAllQuery,
+    DeletionQuery,
     FoundMemories,
+    ItemQuery,
     MemoryHistory,
     MemoryItem,
     MemoryListQuery,
@@ -153,9 +155,12 @@ async def explain_access(memory_id: PathId, query: _Owner, context: Context) -> 
 
 
 @router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem | MessageItem))
-async def get_memory(memory_id: PathId, query: _Owner, context: Context) -> Response:
+async def get_memory(
+    memory_id: PathId, query: Annotated[ItemQuery, Query()], context: Context
+) -> Response:
     """Read one memory, or a message that a search returned."""
-    item = await (await context.active_memory(query.user_id, project=query.project)).get(memory_id)
+    memory = await context.active_memory(query.user_id, project=query.project)
+    item = await memory.get(memory_id, kinds=query.kinds)
     if item is None:
         raise RequestError(RESOURCE_NOT_FOUND)
     return JsonResponse(item)
@@ -172,12 +177,14 @@ async def update_memory(
 
 
 @router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed))
-async def delete_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
+async def delete_memory(
+    memory_id: PathId, query: Annotated[DeletionQuery, Query()], context: Context
+) -> Response:
     """Hide a memory and the messages that it comes from, or a message, at once; an undo restores
     all of it until it is purged. What other memories took from a message stays in them.
     """
     memory = await context.writable_memory(query.user_id, project=query.project)
-    return JsonResponse(await memory.delete(memory_id, sources=query.sources))
+    return JsonResponse(await memory.delete(memory_id, **query.arguments()))
 
 
 @router.get("/memories/{memory_id}/history", **route_options("read_history", MemoryHistory))

@@ -82,12 +82,22 @@ class OwnerQuery(RequestModel):
         return arguments
 
 
+class ItemQuery(OwnerQuery):
+    """The owner of a memory or message, and which of both the id may name."""
+
+    kinds: KindsText = "all"
+
+
 class RemovalQuery(OwnerQuery):
     """The owner of a memory, and whether its sources are removed too."""
 
     sources: Annotated[
         bool, Field(description="Remove the messages that the memory comes from too.")
     ] = True
+
+
+class DeletionQuery(RemovalQuery, ItemQuery):
+    """The owner of a memory or message, what the id may name, and whether sources go too."""
 
 
 class AgentRequest(OwnerQuery):
