@@ -150,7 +150,7 @@ def _addition_lines(result: dict[str, Any]) -> Iterator[str]:
         if item.get("truncated"):
             yield _TRUNCATED
     if not result["results"]:
-        yield "stored; no new facts in it"
+        yield result.get("message") or "stored; no new facts in it"
     for problem in result["problems"]:
         yield f"[yellow]{output.escape(problem)}[/yellow]"
     if kinds := Counter(chain.from_iterable(result.get("redacted", ()))):

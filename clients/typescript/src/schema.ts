@@ -847,12 +847,14 @@ export interface components {
         /**
          * @description The result of an add. The messages are stored, except for those whose status is `erased`,
          *     from which nothing is derived; `problems` lists the stages that failed, `redacted` the kinds of
-         *     data that are not stored of each message, if there are any.
+         *     data that are not stored of each message, if there are any. Without a model, `message` says so.
          */
         Added: {
             results: components["schemas"]["MemoryEvent"][];
             messages: string[];
             stored: number;
+            /** @default  */
+            message?: string;
             statuses: components["schemas"]["WriteStatus"][];
             /** @default [] */
             redacted?: string[][];
@@ -1064,6 +1066,11 @@ export interface components {
         FoundMemories: {
             results: components["schemas"]["FoundMemory"][];
             total_found: number;
+            /**
+             * @description Matches below the threshold, those shown included.
+             * @default 0
+             */
+            below_threshold?: number;
             message: string;
             /** @description The closest time, if `time` has none. */
             nearest?: string | null;
@@ -1101,6 +1108,11 @@ export interface components {
             source: components["schemas"]["QuotedMessage"] | null;
             score: number;
             probability: number | null;
+            /**
+             * @description Shown because there was room.
+             * @default false
+             */
+            below_threshold?: boolean;
             score_details?: {
                 [key: string]: number;
             } | null;
@@ -2455,6 +2467,8 @@ export interface operations {
                 /** @description The owner of the data; optional for a key of one user. */
                 user_id?: string | null;
                 project?: string | null;
+                /** @description Memories, messages or both; the singular is the same. */
+                kinds?: "all" | "memories" | "messages" | "memory" | "message";
             };
             header?: never;
             path: {
@@ -2481,6 +2495,8 @@ export interface operations {
                 /** @description The owner of the data; optional for a key of one user. */
                 user_id?: string | null;
                 project?: string | null;
+                /** @description Memories, messages or both; the singular is the same. */
+                kinds?: "all" | "memories" | "messages" | "memory" | "message";
                 /** @description Remove the messages that the memory comes from too. */
                 sources?: boolean;
             };
@@ -2914,6 +2930,8 @@ export interface operations {
             query?: {
                 /** @description Only this project. */
                 project?: string | null;
+                /** @description Memories, messages or both; the singular is the same. */
+                kinds?: "all" | "memories" | "messages" | "memory" | "message";
             };
             header?: never;
             path: {

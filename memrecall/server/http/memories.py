@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
+from memrecall.memory.ingest import NO_MODEL
 from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
 from memrecall.server.http.context import Context
 from memrecall.server.http.memory_models import (
@@ -38,7 +39,7 @@ router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
 
 MAX_JOBS = 20  # running jobs of one user
 _STAGES = ("memories", "relations", "checkpoint")
-_FALLBACK = "the model's answer could not be used: rules were used instead"
+_UNUSABLE = "the model's answer could not be used"
 
 
 class UndoQuery(OwnerQuery):
@@ -249,7 +250,7 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
         "messages": report["messages"],
         "stored": report["stored"],
         "statuses": report.get("statuses", []),  # a job of an earlier version has none
-        **({"redacted": report["redacted"]} if "redacted" in report else {}),
+        **{name: report[name] for name in ("message", "redacted") if name in report},
         "relations": report.get("relations", []),
         "problems": describe_problems(report.get("problems", ())),
         "job": job,
@@ -259,5 +260,8 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
 def describe_problems(problems: Iterable[str]) -> list[str]:
     """Return which stages failed; the messages of errors are for the operator."""
     stages = (problem.partition(":")[0] for problem in problems)
-    texts = (f"{stage}: failed" if stage in _STAGES else _FALLBACK for stage in stages)
+    texts = (
+        stage if stage == NO_MODEL else f"{stage}: failed" if stage in _STAGES else _UNUSABLE
+        for stage in stages
+    )
     return list(dict.fromkeys(texts))

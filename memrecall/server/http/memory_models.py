@@ -363,12 +363,13 @@ class StartedJob(BaseModel):
 class Added(BaseModel):
     """The result of an add. The messages are stored, except for those whose status is `erased`,
     from which nothing is derived; `problems` lists the stages that failed, `redacted` the kinds of
-    data that are not stored of each message, if there are any.
+    data that are not stored of each message, if there are any. Without a model, `message` says so.
     """
 
     results: list[MemoryEvent]
     messages: list[str]
     stored: int
+    message: str = ""
     statuses: list[WriteStatus]
     redacted: list[list[str]] = []
     relations: list[ToldRelation]

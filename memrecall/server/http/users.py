@@ -261,9 +261,7 @@ async def export_user(
     """
     memory = await _whole_user(user_id, context)
     await _require_sensitive(user_id, context)
-    return ExportStream(
-        memory.export(project=query.project, kinds=query.kinds), context, user_id
-    )
+    return ExportStream(memory.export(project=query.project, kinds=query.kinds), context, user_id)
 
 
 @router.post(
