@@ -17,8 +17,8 @@ from memrecall.settings import Settings
 from memrecall.store import Feedback
 from memrecall.types import format_time
 from tests.cases import check_each
-from tests.extractors import SentenceExtractor
 from tests.evaluation.samples import CORPUS, QUERIES, message, write_lines
+from tests.extractors import SentenceExtractor
 
 UTC_ZONE = ZoneInfo("UTC")
 

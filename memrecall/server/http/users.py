@@ -62,9 +62,6 @@ class ErasureQuery(ProjectQuery):
     ] = False
 
 
-ALL = ErasureQuery()
-
-
 class StateQuery(SessionRequest):
     """The query parameters of a session's state."""
 
