@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from memrecall.timing.deadlines import deadline
     from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.4.0.dev0"
 
 __all__ = [
     "MEMRECALL_TOOLS",

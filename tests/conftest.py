@@ -37,6 +37,7 @@ from tests.databases import (
     run_in_thread,
     start_postgresql,
 )
+from tests.extractors import SentenceExtractor
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 -- a hook
 
 Populate = Callable[[Library], Awaitable[object]]
@@ -185,6 +186,15 @@ async def sqlite_library(
         await populate(open_library)
         await open_library.vectors.settle()  # else a search may be by words alone
         yield open_library
+
+
+@pytest.fixture
+def sentence_extractor(monkeypatch: pytest.MonkeyPatch) -> SentenceExtractor:
+    """The extractor of every memory and service that the test opens, in place of a model's."""
+    extractor = SentenceExtractor()
+    for module in ("memrecall.memory.base", "memrecall.server.mcp.server"):
+        monkeypatch.setattr(f"{module}.make_extractor", lambda *_: extractor)
+    return extractor
 
 
 @pytest.fixture

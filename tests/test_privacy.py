@@ -85,12 +85,18 @@ async def test_other_policies_keep_the_text(location: str, privacy: str, kept: A
     assert (stored.content, stored.metadata.get("sensitive_data", {})) == (TEXT, kept)
 
 
-async def test_python_extracts_contacts_but_no_secrets(library: Library) -> None:
-    memory = AsyncMemory(library=library, user_id="ann")
-    result = await memory.add([{"role": "user", "content": TEXT, "message_id": "m1"}])
+async def test_python_gives_a_model_contacts_but_no_secrets(library: Library) -> None:
+    fact = {"text": f"Ann's email is ann@example.com, her token {SECRET}.", "sources": [1]}
+    model = ScriptedClient([say(json.dumps({"facts": [fact]}))])
+    with_model = AsyncMemory(library=library, user_id="ann", llm=model)
+    result = await with_model.add([{"role": "user", "content": TEXT, "message_id": "m1"}])
     assert (result["redacted"], result["problems"]) == ([["token"]], [])
-    facts = [item["memory"] for item in (await memory.get_all())["results"]]
-    assert any("ann@example.com" in fact for fact in facts)
+    assert STORED in str(model.requests[0].messages)
+    (stored,) = (await with_model.get_all())["results"]
+    assert stored["memory"] == "Ann's email is ann@example.com, her token [redacted: token]."
+    memory = AsyncMemory(library=library, user_id="ann")
+    (note,) = (await memory.add(f"Remember that {TEXT}"))["results"]
+    assert note["memory"] == STORED
     await memory.add(TEXT, infer=False, metadata={"note": SECRET})
     await memory.recall(f"What is {SECRET}?", session_id="s")
     await library.store.session_state(ANN).save({"note": SECRET})

@@ -14,7 +14,7 @@ TEXT = "My dentist appointment is on Friday"
 def chat(shell: Shell, tmp_path: Path) -> Path:
     """A database with a few memories."""
     file = tmp_path / "chat.db"
-    for number, text in enumerate((TEXT, "I moved to Rome", "我不吃辣")):
+    for number, text in enumerate((TEXT, "Remember that I moved to Rome", "记住我不吃辣")):
         shell("memories", "add", text, "--user", "ann", "--db", file, "--session", f"s{number}")
     return file
 

@@ -505,13 +505,12 @@ def test_completion_is_offered(shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_add_is_the_same_command_in_both_places(shell: Shell, db: Path) -> None:
-    facts = [
-        shell(*command, "I live in Oslo.", "--user", user, "--db", db, "--json").json["results"]
+    said = "Remember that I live in Oslo."
+    notes = [
+        shell(*command, said, "--user", user, "--db", db, "--json").json["results"]
         for command, user in ((["add"], "ann"), (["memories", "add"], "ben"))
     ]
-    assert [[item["memory"] for item in results] for results in facts] == [
-        ["User lives in Oslo."]
-    ] * 2
+    assert [[item["memory"] for item in results] for results in notes] == [["I live in Oslo."]] * 2
     again = ["add", "a pin", "--key", "pin", "--user", "ann", "--db", db, "--json"]
     assert [shell(*again).json["results"][0]["event"] for _ in range(2)] == ["ADD", "NONE"]
 

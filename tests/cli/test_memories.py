@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from memrecall.memory.ingest import NO_MODEL
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.types import EXTRACTION, NewMemory, NewMessage, Origin, Role
 from tests.cases import check_each, read_rows
 from tests.cli.conftest import Shell, assert_error_line
+from tests.extractors import SentenceExtractor
 
 
 @pytest.fixture
-def db_of_ann(shell: Shell, db: Path) -> Path:
-    """A database in which Ann lives in Paris and likes tea."""
+def db_of_ann(shell: Shell, db: Path, sentence_extractor: SentenceExtractor) -> Path:
+    """A database in which an extractor has found that Ann lives in Paris and likes tea."""
     for text in ("I live in Paris.", "I like green tea."):
         assert shell("memories", "add", text, "--user", "ann", "--db", db).code == 0
     return db
@@ -83,7 +85,7 @@ class TestMemories:
         self, shell: Shell, db: Path
     ) -> None:
         at = ("--user", "ann", "--db", db)
-        assert shell("add", "Hello there.", *at).code == 0
+        assert shell("add", "Hello there.", *at).out == f"{NO_MODEL}\n"
         listed = shell("memories", "list", *at)
         assert listed.out == "no memories; 1 message is kept: list them with --kinds messages\n"
         assert "Hello there." in shell("memories", "list", "--kinds", "messages", *at).out

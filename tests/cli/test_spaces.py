@@ -20,7 +20,7 @@ class Team:
         assert (created["space_id"], created["role"]) == ("team-x", "admin")
         self.run("ann", "spaces", "add", "team-x", "ben", "--role", "contributor", "--name", "Ben")
         self.run("ann", "add", "I live in Rome", "--type", "home", "--key", "rome")
-        added = self.run("ben", "add", "I live in Oslo", "--space", "team-x").json
+        added = self.run("ben", "add", "Remember that Ben lives in Oslo", "--space", "team-x").json
         self.oslo = f"space:team-x/{added['results'][0]['id']}"
 
     def run(self, user: str, *arguments: object, json: bool = True) -> Outcome:

@@ -18,6 +18,7 @@ from memrecall.store import Feedback
 from memrecall.types import format_time
 from tests.cases import check_each
 from tests.evaluation.samples import CORPUS, QUERIES, message, write_lines
+from tests.extractors import SentenceExtractor
 
 UTC_ZONE = ZoneInfo("UTC")
 
@@ -69,11 +70,12 @@ def test_feedback_becomes_a_question_that_is_read_again(tmp_path: Path) -> None:
 
 
 async def test_export_of_a_user_is_a_corpus(tmp_path: Path) -> None:
-    async with AsyncMemory(settings=Settings(db=str(tmp_path / "a.db"), embedder="none")) as memory:
+    settings = Settings(db=str(tmp_path / "a.db"), embedder="none")
+    async with AsyncMemory(settings=settings, extractor=SentenceExtractor()) as memory:
         said = await memory.add("I live in Lisbon and I am allergic to peanuts.", "ann")
         await memory.add("My cat is called Miso.", "ann")
-        hidden = (await memory.add("I live in Porto.", "ann"))["results"][0]["id"]
-        await memory.forget(hidden, sources=True)
+        hidden = (await memory.add("I work at Porto Lighting.", "ann"))["results"][0]["id"]
+        await memory.forget(hidden)
         lines = [line async for line in memory.export("ann")]
         stored = await memory.get(said["results"][1]["id"])
     corpus = read_corpus(write_lines(tmp_path / "export.jsonl", lines), read_entry)

@@ -316,21 +316,20 @@ class TestEndpoint:
 
         await check_each_async(((PROMPT, FACT), ("我妹妹住在哪里？", "里斯本")), check)
 
-    async def test_what_a_prompt_says_of_the_user_holds_in_every_project(
-        self, service: HttpService, tmp_path: Path
+    async def test_only_notes_of_prompts_become_memories_of_the_project(
+        self, service: HttpService
     ) -> None:
         ann = await service.client_with_key("ann")
-        texts = (
-            "I prefer pytest over unittest.",
-            "我喜欢深色主题。",
-            "The shop deploys on Fridays.",
-        )
+        texts = ("Remember that the shop deploys on Fridays.", "记住：先跑测试", "I like pytest.")
         for number, text in enumerate(texts):
             payload = {**samples(text, "")[0].payload, "session_id": f"s{number}", "cwd": "/a"}
             assert (await ann.post(self.PATH, json=payload)).status_code == 200
-        page = await service.library.store.memories(Scope("ann", project="/b")).page(limit=10)
-        known = " ".join(memory.content for memory in page.items)
-        assert ("pytest" in known, "深色" in known, "Fridays" in known) == (True, True, False)
+        notes = []
+        for project in ("/a", "/b"):
+            store = service.library.store.memories(Scope("ann", project=project))
+            notes.append({memory.content for memory in (await store.page(limit=10)).items})
+        assert notes == [{"the shop deploys on Fridays.", "先跑测试"}, set()]
+        assert len(await stored(service.library)) == 3
 
     async def test_read_only_key_stores_nothing(self, service: HttpService) -> None:
         reader = await service.client_with_key("ann", read_only=True)

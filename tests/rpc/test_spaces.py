@@ -52,7 +52,7 @@ async def test_remember_writes_to_spaces_bound_with_write(library: Library) -> N
     memory = await make_team(library)
     ann = bind(library, "ann", "team-x:write")
     stored = await call(ann, "remember", content="The gate code is 4711", space="team-x")
-    again = await call(ann, "remember", content="the gate code is 4711.", space="team-x")
+    again = await call(ann, "remember", content="The gate code is 4711", space="team-x")
     assert stored["memory_key"] == again["memory_key"]
     assert stored["memory_key"].startswith("space:team-x/")
     (item,) = (await call(ann, "list_memories", space="team-x"))["memories"]

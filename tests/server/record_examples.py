@@ -2,7 +2,7 @@
 
 Names are those of operations; without any, all examples are recorded again. The requests are read
 from the recorded file and sent in its order: a new operation needs its parameters and body there.
-The responses are those of a service with the default embedder and no model.
+The responses are those of a service with the default embedder and an extractor in place of a model.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 
@@ -22,6 +23,7 @@ from memrecall.server.http.openapi import Example, join_lines, load_examples
 from memrecall.server.http.responses import LINES_TYPE
 from memrecall.store import NewRelation, PlanStep, Reading
 from memrecall.types import EXTRACTION, NewMemory, NewMessage, Origin, Role
+from tests.extractors import SentenceExtractor
 from tests.waiting import wait_until
 
 from .http_service import open_library, serve_in_process, write_messages
@@ -54,7 +56,8 @@ async def record_all() -> dict[str, Example]:
     with tempfile.TemporaryDirectory(prefix="memrecall-") as name:
         folder = Path(name)
         async with open_library(str(folder / "a.db"), folder, embedder="local") as library:
-            return await send_requests(library)
+            with patch("memrecall.memory.base.make_extractor", lambda *_: SentenceExtractor()):
+                return await send_requests(library)
 
 
 async def send_requests(library: Library) -> dict[str, Example]:

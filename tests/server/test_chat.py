@@ -204,6 +204,8 @@ async def test_status_says_what_became_of_the_message(asker: httpx.AsyncClient) 
         statuses = [(await asker.post(PATH, json=body)).json()["status"] for _ in range(2)]
         assert statuses == ["new", "same"]
         (await asker.delete(f"/v1/users/ann/messages/{message_id}")).raise_for_status()
+        assert (await asker.post(PATH, json=body)).json()["status"] == "same"
+        (await asker.post(f"/v1/memories/{message_id}/purge")).raise_for_status()
         assert (await asker.post(PATH, json=body)).json()["status"] == "erased"
 
 

@@ -30,6 +30,7 @@ from memrecall.timing import deadlines
 from memrecall.timing.deadlines import seconds_left
 from memrecall.types import NewMessage, Role
 
+from ..extractors import SentenceExtractor
 from ..rpc.mcp_clients import over_http
 from ..waiting import LIMIT, wait_until
 from .http_service import HttpService, check_error, make_message
@@ -286,20 +287,21 @@ async def test_transaction_that_ends_late_is_not_committed(
 
 
 async def test_work_on_stored_messages_goes_on_as_a_job(
-    service: HttpService, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    sentence_extractor: SentenceExtractor,
+    service: HttpService,
+    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
 ) -> None:
     ann = await service.client_with_key("ann")
     memory, entered, released = service.app.service.memory, asyncio.Event(), asyncio.Event()
-    extractor = (await memory._open()).extractor
-    assert extractor is not None
-    extract = extractor.extract
+    extract = sentence_extractor.extract
 
     async def extract_late(*arguments: Any, **options: Any) -> Any:
         entered.set()
         await released.wait()
         return await extract(*arguments, **options)
 
-    monkeypatch.setattr(extractor, "extract", extract_late)
+    monkeypatch.setattr(sentence_extractor, "extract", extract_late)
     body, headers = {"messages": "I live in Paris."}, {HEADER: "2"}
     sending = asyncio.ensure_future(ann.post("/v1/memories", json=body, headers=headers))
     await entered.wait()

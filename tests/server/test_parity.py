@@ -11,7 +11,6 @@ from .http_service import HttpService
 OPERATIONS: dict[str, str] = dict(read_rows("names", "operations"))
 WITHOUT_OPERATION: dict[str, str] = dict(read_rows("names", "without operation"))
 WITHOUT_PARAMETER = {
-    "get_all": {"messages": "messages have endpoints of their own"},
     "job": {"wait": "a client asks again"},
     "extract_stored": {
         "background": "it is a job",

@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 
 from memrecall.memory import Library
+from memrecall.memory.ingest import NO_MODEL
 from memrecall.scope import Permission
 from tests.cases import check_each_async
 
@@ -126,6 +128,7 @@ class TestPurge:
 
 
 class TestSources:
+    @pytest.mark.usefixtures("sentence_extractor")
     async def test_delete_and_purge_with_the_source_messages(self, ann: httpx.AsyncClient) -> None:
         for text in ("I live in Paris.", "I am allergic to peanuts."):
             await add(ann, {"role": "user", "content": text, "message_id": text[:9].strip(" .")})
@@ -143,6 +146,7 @@ class TestSources:
         assert await list_messages(ann) == ["I live in Paris."]
         assert await list_memories(ann) == ["User lives in Paris."]
 
+    @pytest.mark.usefixtures("sentence_extractor")
     async def test_delete_message_with_what_was_derived_from_it(
         self, ann: httpx.AsyncClient
     ) -> None:
@@ -180,6 +184,7 @@ class TestSources:
         assert len(await list_messages(owner)) == 1
         assert (await owner.delete("/v1/users/ann/messages/m001")).status_code == 200
 
+    @pytest.mark.usefixtures("sentence_extractor")
     async def test_import_leaves_out_what_was_erased(self, sqlite_service: HttpService) -> None:
         client = await sqlite_service.client_with_key()
         await add(
@@ -200,10 +205,11 @@ class TestSources:
 
 
 class TestGraphAndSessions:
+    @pytest.mark.usefixtures("sentence_extractor")
     async def test_extract(self, ann: httpx.AsyncClient) -> None:
         text = "My sister Clara works at Helix Labs."
         extracted = await post(ann, "/v1/graph/extract", messages=text)
-        assert {"Clara", "Helix Labs"} <= {entity["name"] for entity in extracted["entities"]}
+        assert {"user", "Clara"} == {entity["name"] for entity in extracted["entities"]}
         assert extracted["problems"] == []
         assert (await ann.get("/v1/users/ann/messages")).json()["items"] == []  # not stored
 
@@ -211,6 +217,14 @@ class TestGraphAndSessions:
         assert relations
         assert relations[0]["source_message_ids"] == []
 
+    async def test_extract_without_a_model_finds_nothing_and_says_why(
+        self, sqlite_service: HttpService
+    ) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        extracted = await post(ann, "/v1/graph/extract", messages="My sister Clara lives here.")
+        assert extracted == {"entities": [], "relations": [], "problems": [NO_MODEL]}
+
+    @pytest.mark.usefixtures("sentence_extractor")
     async def test_profile_has_evidence(self, sqlite_service: HttpService) -> None:
         ann = await sqlite_service.client_with_key("ann")
         report = await add(ann, "I live in Paris.")
@@ -259,6 +273,7 @@ class TestGraphAndSessions:
 
 
 class TestTransfer:
+    @pytest.mark.usefixtures("sentence_extractor")
     async def test_export_import_and_erase(self, client: httpx.AsyncClient) -> None:
         await add(
             client, "我住在上海。", user_id="ann", session_id="s", metadata={"k": [1.5, None]}
@@ -322,6 +337,7 @@ class TestTransfer:
         assert (await owner.delete("/v1/users/ann")).status_code == 200
         check_error(await owner.get("/v1/memories"), 401, "UNAUTHENTICATED")  # it was revoked
 
+    @pytest.mark.usefixtures("sentence_extractor")
     async def test_import_refuses_what_could_not_be_read_again(
         self, client: httpx.AsyncClient, library: Library
     ) -> None:

@@ -44,7 +44,7 @@ async def test_repeated_write_is_idempotent(ann: httpx.AsyncClient) -> None:
 
 async def test_erased_id_is_never_answered_as_if_it_were_stored(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", make_message(1, "a secret"), make_message(2))
-    await ann.delete(f"{PATH}/m001")
+    await ann.post("/v1/memories/m001/purge")
     for content in ("a secret", "other words"):  # nothing is left to compare the content with
         batch = [make_message(1, content), make_message(2), make_message(1, "third words")]
         receipt = await write_messages(ann, "ann", *batch)
@@ -55,6 +55,16 @@ async def test_erased_id_is_never_answered_as_if_it_were_stored(ann: httpx.Async
     details = check_error(refused, 409, "CONFLICT")["details"]
     assert details["items"] == [{"message_id": "m002", "stored": False, "status": "conflict"}]
     assert message_ids(await ann.get(PATH)) == ["m002"]
+
+
+async def test_hidden_message_that_is_sent_again_stays_hidden(ann: httpx.AsyncClient) -> None:
+    await write_messages(ann, "ann", make_message(1), make_message(2))
+    await ann.delete(f"{PATH}/m001")
+    receipt = await write_messages(ann, "ann", make_message(1))
+    assert receipt["items"] == [{"message_id": "m001", "stored": False, "status": "same"}]
+    assert message_ids(await ann.get(PATH)) == ["m002"]
+    answer = await ann.post(PATH, json={"messages": [make_message(1, "other words")]})
+    check_error(answer, 409, "CONFLICT")
 
 
 async def test_conflicting_content_refuses_whole_batch(ann: httpx.AsyncClient) -> None:

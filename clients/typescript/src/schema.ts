@@ -908,12 +908,14 @@ export interface components {
         /**
          * @description The result of an add. The messages are stored, except for those whose status is `erased`,
          *     from which nothing is derived; `problems` lists the stages that failed, `redacted` the kinds of
-         *     data that are not stored of each message, if there are any.
+         *     data that are not stored of each message, if there are any. Without a model, `message` says so.
          */
         Added: {
             results: components["schemas"]["MemoryEvent"][];
             messages: string[];
             stored: number;
+            /** @default  */
+            message?: string;
             statuses: components["schemas"]["WriteStatus"][];
             /** @default [] */
             redacted?: string[][];
@@ -2590,6 +2592,8 @@ export interface operations {
                 /** @description The owner of the data; optional for a key of one user. */
                 user_id?: string | null;
                 project?: string | null;
+                /** @description Memories, messages or both; the singular is the same. */
+                kinds?: "all" | "memories" | "messages" | "memory" | "message";
             };
             header?: never;
             path: {
@@ -2616,6 +2620,8 @@ export interface operations {
                 /** @description The owner of the data; optional for a key of one user. */
                 user_id?: string | null;
                 project?: string | null;
+                /** @description Memories, messages or both; the singular is the same. */
+                kinds?: "all" | "memories" | "messages" | "memory" | "message";
                 /** @description Remove the messages that the memory comes from too. */
                 sources?: boolean;
             };
@@ -3123,6 +3129,8 @@ export interface operations {
             query?: {
                 /** @description Only this project. */
                 project?: string | null;
+                /** @description Memories, messages or both; the singular is the same. */
+                kinds?: "all" | "memories" | "messages" | "memory" | "message";
             };
             header?: never;
             path: {

@@ -17,7 +17,7 @@ from memrecall.errors import MemrecallError
 from memrecall.scope import Permission
 from memrecall.server.auth import KEY_ACTOR
 from memrecall.server.errors import RequestError
-from memrecall.server.http.users import ALL, erase_user, export_user
+from memrecall.server.http.users import ErasureQuery, ExportQuery, erase_user, export_user
 from memrecall.store import AuditEntry
 from memrecall.types import format_minute
 
@@ -154,7 +154,7 @@ async def _ask_undo_extraction(page: Page, run: str, count: int) -> None:
 async def _ask_export(page: Page) -> None:
     async def export(_: bool) -> None:
         # Refused here, where it can be said; the response is made again for the download.
-        await export_user(page.user, ALL, await page.request_context())
+        await export_user(page.user, ExportQuery(), await page.request_context())
         ui.navigate.to(page.user_link(EXPORT))
 
     question = page.text("ask_export_user", user=page.user)
@@ -166,7 +166,7 @@ async def download_export(request: Request) -> Response:
     """Stream the export of a user as a file; refused requests go back to the page."""
     page = Page.from_request(request)
     try:
-        response = await export_user(page.user, ALL, await page.request_context())
+        response = await export_user(page.user, ExportQuery(), await page.request_context())
     except (MemrecallError, RequestError):
         return RedirectResponse(page.user_link("/explorer/user"), SEE_OTHER)
     name = quote(f"{page.user}.jsonl", safe="")
@@ -183,6 +183,6 @@ async def _ask_erase(page: Page) -> None:
     if is_confirmed and (name.value or "").strip() != page.user:
         ui.notify(page.text("other_id"), type="warning")
     elif is_confirmed:
-        response = await erase_user(page.user, ALL, await page.request_context())
+        response = await erase_user(page.user, ErasureQuery(), await page.request_context())
         counts = json.loads(bytes(response.body))
         go_with_notice("/explorer", "user_erased", sum(counts.values()))

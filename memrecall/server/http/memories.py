@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
+from memrecall.memory.ingest import NO_MODEL
 from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
 from memrecall.server.http.context import Context
 from memrecall.server.http.memory_models import (
@@ -13,11 +14,13 @@ from memrecall.server.http.memory_models import (
     AddRequest,
     Changed,
     DeleteAllQuery,
+    DeletionQuery,
     Extraction,
     ExtractionReport,
     ExtractionRun,
     ExtractStoredRequest,
     FoundMemories,
+    ItemQuery,
     MemoryHistory,
     MemoryItem,
     MemoryListQuery,
@@ -162,9 +165,12 @@ async def explain_access(memory_id: PathId, query: _Owner, context: Context) -> 
 
 
 @router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem | MessageItem))
-async def get_memory(memory_id: PathId, query: _Owner, context: Context) -> Response:
+async def get_memory(
+    memory_id: PathId, query: Annotated[ItemQuery, Query()], context: Context
+) -> Response:
     """Read one memory, or a message that a search returned."""
-    item = await (await context.active_memory(query.user_id, project=query.project)).get(memory_id)
+    memory = await context.active_memory(query.user_id, project=query.project)
+    item = await memory.get(memory_id, kinds=query.kinds)
     if item is None:
         raise RequestError(RESOURCE_NOT_FOUND)
     return JsonResponse(item)
@@ -181,12 +187,14 @@ async def update_memory(
 
 
 @router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed))
-async def delete_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
+async def delete_memory(
+    memory_id: PathId, query: Annotated[DeletionQuery, Query()], context: Context
+) -> Response:
     """Hide a memory and the messages that it comes from, or a message, at once; an undo restores
     all of it until it is purged. What other memories took from a message stays in them.
     """
     memory = await context.writable_memory(query.user_id, project=query.project)
-    return JsonResponse(await memory.delete(memory_id, sources=query.sources))
+    return JsonResponse(await memory.delete(memory_id, **query.arguments()))
 
 
 @router.get("/memories/{memory_id}/history", **route_options("read_history", MemoryHistory))
@@ -282,7 +290,7 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
         "messages": report["messages"],
         "stored": report["stored"],
         "statuses": report.get("statuses", []),  # a job of an earlier version has none
-        **({"redacted": report["redacted"]} if "redacted" in report else {}),
+        **{name: report[name] for name in ("message", "redacted") if name in report},
         "relations": report.get("relations", []),
         "problems": describe_problems(report.get("problems", ())),
         "job": job,
@@ -292,5 +300,8 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
 def describe_problems(problems: Iterable[str]) -> list[str]:
     """Return which stages failed; the messages of errors are for the operator."""
     stages = (problem.partition(":")[0] for problem in problems)
-    texts = (f"{stage}: failed" if stage in _STAGES else _UNUSABLE for stage in stages)
+    texts = (
+        stage if stage == NO_MODEL else f"{stage}: failed" if stage in _STAGES else _UNUSABLE
+        for stage in stages
+    )
     return list(dict.fromkeys(texts))

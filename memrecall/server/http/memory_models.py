@@ -82,12 +82,22 @@ class OwnerQuery(RequestModel):
         return arguments
 
 
+class ItemQuery(OwnerQuery):
+    """The owner of a memory or message, and which of both the id may name."""
+
+    kinds: KindsText = "all"
+
+
 class RemovalQuery(OwnerQuery):
     """The owner of a memory, and whether its sources are removed too."""
 
     sources: Annotated[
         bool, Field(description="Remove the messages that the memory comes from too.")
     ] = True
+
+
+class DeletionQuery(RemovalQuery, ItemQuery):
+    """The owner of a memory or message, what the id may name, and whether sources go too."""
 
 
 class AgentRequest(OwnerQuery):
@@ -360,12 +370,13 @@ class StartedJob(BaseModel):
 class Added(BaseModel):
     """The result of an add. The messages are stored, except for those whose status is `erased`,
     from which nothing is derived; `problems` lists the stages that failed, `redacted` the kinds of
-    data that are not stored of each message, if there are any.
+    data that are not stored of each message, if there are any. Without a model, `message` says so.
     """
 
     results: list[MemoryEvent]
     messages: list[str]
     stored: int
+    message: str = ""
     statuses: list[WriteStatus]
     redacted: list[list[str]] = []
     relations: list[ToldRelation]

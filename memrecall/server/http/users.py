@@ -16,7 +16,7 @@ from memrecall.memory import AsyncMemory, Policy
 from memrecall.scope import Permission, Scope, space_of
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.http.context import Context, RequestContext
-from memrecall.server.http.memory_models import AgentRequest, Flag, SessionRequest
+from memrecall.server.http.memory_models import AgentRequest, Flag, KindsText, SessionRequest
 from memrecall.server.http.message_models import Digits, PathId, RequestModel
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import (
@@ -48,15 +48,18 @@ class ProjectQuery(RequestModel):
     project: Annotated[ProjectLabel | None, Field(description="Only this project.")] = None
 
 
+class ExportQuery(ProjectQuery):
+    """What is exported."""
+
+    kinds: KindsText = "all"
+
+
 class ErasureQuery(ProjectQuery):
     """What is erased."""
 
     with_contributions: Annotated[
         bool, Field(description="Erase what the user wrote to spaces too.")
     ] = False
-
-
-ALL = ErasureQuery()
 
 
 class StateQuery(SessionRequest):
@@ -248,14 +251,14 @@ async def sweep_memories(body: SweepRequest, context: Context) -> Response:
 
 @router.get("/users/{user_id}/export", **route_options("export_user", None, also=(LINES_TYPE,)))
 async def export_user(
-    user_id: PathId, query: Annotated[ProjectQuery, Query()], context: Context
+    user_id: PathId, query: Annotated[ExportQuery, Query()], context: Context
 ) -> Response:
     """Export all data of a user, or of a project, one JSON object per line, without vectors and
     traces.
     """
     memory = await _whole_user(user_id, context)
     await _require_sensitive(user_id, context)
-    return ExportStream(memory.export(project=query.project), context, user_id)
+    return ExportStream(memory.export(project=query.project, kinds=query.kinds), context, user_id)
 
 
 @router.post(
