@@ -114,7 +114,7 @@ class Ingestor:
             memories = [_message_memory(message, addition) for message in messages]
             return await self._store_with_memories(scope, messages, memories)
         if self._extractor is None and addition.memory_type != PROCEDURAL:
-            notes = [_note_memory(message, addition) for message in messages]
+            notes = [note_memory(message, addition) for message in messages]
             if any(notes):
                 return await self._store_with_memories(scope, messages, notes)
         result = await self._library.add_messages(scope, messages)
@@ -568,7 +568,7 @@ def _message_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory,
     return memory, origin_of(message.role)
 
 
-def _note_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory, Origin] | None:
+def note_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory, Origin] | None:
     """Return the memory of a message that asks to remember something, or None."""
     text = noted_text(message.content) if message.role is Role.USER else None
     if text is None:
