@@ -595,7 +595,7 @@ class TestNames:
         graphs = documented_graphs() if request.param == "documented" else None
         extractor = FixedExtractor(
             {
-                "我叫李明。": Known((Fact("用户的名字是李明", field="name"),)),
+                "我叫李明。": Known((Fact("用户的名字是李明", field="name"),), name="李明"),
                 "我住在上海。": Known((), (("user", "lives_in", "上海"),)),
             }
         )

@@ -162,9 +162,11 @@ class TestIdsOfMessages:
         assert shown
         assert shown.items() <= found.items()
         report = await memory.delete(found["id"])
-        assert (report["event"], report["deleted"]) == ("DELETE", 1)
+        assert (report["event"], report["memories"], report["messages"]) == ("DELETE", [], [])
         assert await memory.get(found["id"]) is None
         assert (await memory.search("kingfisher", "ann"))["results"] == []
+        await memory.undo(found["id"])
+        assert await memory.get(found["id"]) == shown
 
     async def test_update_refuses_a_message(self, ann: AsyncMemory) -> None:
         (key,) = (await ann.add("the kingfisher is blue"))["messages"]
