@@ -118,6 +118,10 @@ async def _search_owner(
     rank = _search_with_names if search.rerank else _fuse_ranks
     page = await rank(library, scope, request, user)
     joined = join_sources(await mark_outdated(library.store, scope, page))
+    below, best = joined.below_threshold, max((hit.score for hit in joined.results), default=0.0)
+    if below != page.below_threshold:
+        told = describe_threshold(request.threshold, below, joined.total_found, best)
+        joined = replace(joined, explanation=told)
     return replace(joined, results=tuple(put_claims_last(joined.results)))
 
 

@@ -59,8 +59,16 @@ def join_sources(page: SearchPage) -> SearchPage:
         elif not owner.conflicts_with:
             taken = folded.get(owner.key, owner)
             folded[owner.key] = _join(taken, hit)
-    total = page.total_found - len(page.results) + len(folded)
-    return replace(page, results=tuple(folded.values()), total_found=total)
+    hits = tuple(folded.values())
+    below = sum(hit.below_threshold for hit in page.results)
+    still_below = sum(hit.below_threshold for hit in hits)
+    found = len(page.results) - below
+    return replace(
+        page,
+        results=hits,
+        total_found=page.total_found - found + len(hits) - still_below,
+        below_threshold=page.below_threshold - below + still_below,
+    )
 
 
 def _join(memory: Hit, message: Hit) -> Hit:

@@ -210,6 +210,7 @@ class TestSearch:
         assert await search_texts(memory, "tea", run_id="s") == ["green tea"]
         page = await memory.search("tea", "ann", threshold=1.0)
         assert (page["total_found"], page["below_threshold"]) == (0, 2)
+        assert page["message"].startswith("2 below the threshold of 1; the best scores 0.")
         assert all(item["below_threshold"] for item in page["results"])
         assert len(await search_texts(memory, "tea", kinds="message")) == 2
         assert len(await search_texts(memory, "tea", limit=1)) == 1
