@@ -105,8 +105,16 @@ class TestSources:
         sent = {"id": "m1", "role": "user", "content": SAID}
         added = await memory.add(sent, "ann")
         await memory.forget(added["results"][0]["id"])
-        await memory.add(sent, "ann", infer=False)
-        assert await memory.get("m1", user_id="ann") is None
+        short_term = await memory.short_term("ann")
+        for infer in (False, True):
+            again = await memory.add(sent, "ann", infer=infer)
+            assert (again["stored"], again["results"]) == (0, [])
+            assert await memory.get("m1", user_id="ann") is None
+        assert await texts(memory, "Lisbon") == []
+        assert (await memory.graph("Lisbon", "ann"))["relations"] == []
+        assert "Lisbon" not in str(short_term.items)
+        await memory.undo(added["results"][0]["id"])
+        assert sorted(await texts(memory, "Lisbon")) == [SAID, HOME]
 
     async def test_other_memories_of_an_erased_message_stay(self, memory: AsyncMemory) -> None:
         _, home, allergy = await add_facts(memory)
