@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,9 +17,13 @@ from typing import Any
 import httpx
 import pytest
 
+from memrecall.chat import SingleChat
 from memrecall.extraction.protocol import Fact
 from memrecall.memory import AsyncMemory
+from memrecall.scope import Scope
 from memrecall.settings import Settings
+from memrecall.testing import ScriptedClient, repeat, say
+from memrecall.types import NewMessage, Role
 from tests.cases import check_each_async
 from tests.databases import Databases, PostgresqlDatabases, SqliteDatabases
 from tests.hooks.payloads import SESSION, samples
@@ -62,23 +67,29 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def place(
-    engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Place]:
-    """A service of this module's own; each test has users of its own."""
-    folder = tmp_path_factory.mktemp("service")
+@contextmanager
+def open_place(engine: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
+    """Run a service on a new database of an engine while the block runs."""
     databases: Databases
     if engine == "sqlite":
         databases = SqliteDatabases(folder, request.getfixturevalue("sqlite_template"))
     else:
-        named = (request.getfixturevalue(f) for f in ("postgresql_server", "database_pool"))
+        named = (request.getfixturevalue(name) for name in ("postgresql_server", "database_pool"))
         databases = PostgresqlDatabases(*named)
     location = databases.fresh()
     with run_server(folder, "--db", location, MEMRECALL_MODEL="") as server:
         yield Place(location, server.url, folder)
     if isinstance(databases, PostgresqlDatabases):
         databases.close()
+
+
+@pytest.fixture(scope="module")
+def place(
+    engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    """A service of this module's own; each test has users of its own."""
+    with open_place(engine, request, tmp_path_factory.mktemp("service")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +101,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-async def writer(place: Place) -> AsyncIterator[AsyncMemory]:
-    """The memory of this process, which deletes."""
+@asynccontextmanager
+async def open_writer(place: Place) -> AsyncIterator[AsyncMemory]:
+    """Open the memory of this process, which deletes."""
     facts = (
         Fact(HOME, memory_type="user_profile", field="home"),
         Fact(ALLERGY, memory_type="user_profile", field="allergy"),
@@ -130,6 +141,10 @@ class Story:
         answer = await self.client.post(path, json=body, headers=headers)
         assert answer.status_code == 200, answer.text
         return answer.text
+
+    async def change(self, key: str, verb: str) -> str:
+        """Undo or purge a memory or a message by the service."""
+        return await self.post(f"/v1/memories/{key}/{verb}?user_id={self.user}", {})
 
     async def page(self, path: str, **query: str) -> str:
         """Return a page of the dashboard with its content."""
@@ -353,9 +368,9 @@ VERBS: dict[str, tuple[Verb, Verb | None]] = {
 MakeStory = Callable[[str], Awaitable[Story]]
 
 
-@pytest.fixture
-async def make_story(writer: AsyncMemory, place: Place, shop: Path) -> AsyncIterator[MakeStory]:
-    """A function that tells the story of a new user."""
+@asynccontextmanager
+async def open_stories(place: Place, shop: Path) -> AsyncIterator[MakeStory]:
+    """Yield a function that tells the story of a new user."""
 
     async def make(name: str) -> Story:
         user = re.sub(r"\W+", "-", name)
@@ -377,9 +392,17 @@ async def make_story(writer: AsyncMemory, place: Place, shop: Path) -> AsyncIter
             shop=shop,
         )
 
-    async with httpx.AsyncClient(
-        base_url=place.url, timeout=60, verify=_NO_CERTIFICATES
-    ) as client:
+    async with (
+        open_writer(place) as writer,
+        httpx.AsyncClient(base_url=place.url, timeout=60, verify=_NO_CERTIFICATES) as client,
+    ):
+        yield make
+
+
+@pytest.fixture
+async def make_story(place: Place, shop: Path) -> AsyncIterator[MakeStory]:
+    """A function that tells the story of a new user."""
+    async with open_stories(place, shop) as make:
         yield make
 
 
@@ -416,3 +439,137 @@ async def test_kept_messages_and_other_memories_stay(name: str, make_story: Make
     assert HOME not in text
     assert (WORD in text) == answer.messages
     assert ("peanuts" in text) == (answer.messages or answer.memories)
+
+
+def files_with_word(folder: Path) -> list[str]:
+    """Return the files that contain the word, also as a search index does."""
+    words = (WORD.encode(), WORD.lower().encode())
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return [file.name for file in files if any(word in file.read_bytes() for word in words)]
+
+
+async def test_purged_is_in_no_file(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, shop: Path
+) -> None:
+    """Neither in the database and its log, nor in the index that the service has saved."""
+    with open_place(engine, request, tmp_path) as place:
+        async with open_stories(place, shop) as make_story:
+            story = await make_story("ann")
+            store = (await story.memory._open()).library.store
+            many = [NewMessage(role=Role.USER, content=f"Line {n}") for n in range(600)]
+            await store.timeline(Scope("ann", session_id="many")).add(many)
+            await wait_until(lambda: shows(ANSWERS["search"], story))
+            suffixes = {Path(name).suffix for name in files_with_word(tmp_path)}
+            assert ".npz" in suffixes  # the index, which the first search has saved
+            await story.memory.purge(story.home)
+            assert not await shows(ANSWERS["search"], story)
+            await store.database.compact()
+            assert files_with_word(tmp_path) == []
+            assert WORD.lower() not in str(await read_tables(store.database)).lower()
+
+
+async def test_export_of_what_is_deleted_hides_it_and_of_what_is_purged_lacks_it(
+    make_story: MakeStory,
+) -> None:
+    """An export is complete, so that an import can be undone too."""
+
+    async def check(verb: str) -> None:
+        story = await make_story(f"export, {verb}")
+        apply, take_back = VERBS[verb]
+        await apply(story)
+        exported = await story.get(f"/v1/users/{story.user}/export")
+        assert (WORD in exported) == (take_back is not None)
+        await story.memory.bind().erase()
+        lines = {"Content-Type": "application/x-ndjson"}
+        path = f"/v1/users/{story.user}/import"
+        answer = await story.client.post(path, content=exported, headers=lines)
+        assert answer.status_code == 200, answer.text
+        for name in ("search", "lists", "messages", "graph", "summaries"):
+            assert not await shows(ANSWERS[name], story), name
+        if take_back is not None:
+            await take_back(story)
+            await wait_until(lambda: shows(ANSWERS["search"], story))
+
+    await check_each_async(VERBS, check)
+
+
+async def test_message_that_is_deleted_leaves_the_history_of_a_chat(make_story: MakeStory) -> None:
+    story = await make_story("history of a chat")
+    library = (await story.memory._open()).library
+    client = ScriptedClient(repeat(say("Noted."), 3))
+    chat = SingleChat(library, Scope(story.user, session_id="s"), client)
+    verbs = (_delete, _undo, _purge_message)
+    for verb, is_shown in zip(verbs, (False, True, False), strict=True):
+        await verb(story)
+        await chat.answer("And now?")
+        assert (WORD in str(client.requests[-1].messages)) == is_shown
+
+
+async def _delete_by_http(story: Story) -> None:
+    path = f"/v1/memories/{story.home}"
+    answer = await story.client.delete(path, params={"user_id": story.user})
+    assert answer.json()["messages"] == [story.message]
+
+
+async def _delete_message_by_http(story: Story) -> None:
+    path = f"/v1/users/{story.user}/messages/{story.message}"
+    assert (await story.client.delete(path)).json()["deleted"] == 1
+
+
+async def _delete_all_by_http(story: Story) -> None:
+    answer = await story.client.delete("/v1/memories", params={"user_id": story.user})
+    deleted = answer.json()
+    assert (deleted["memories"], deleted["messages"], deleted["deleted"]) == (2, 2, 4)
+
+
+async def _forget_by_mcp(story: Story) -> None:
+    assert story.home in await story.call("forget", memory_key=story.home)
+
+
+async def _purge_by_http(story: Story) -> None:
+    assert story.message in await story.change(story.home, "purge")
+
+
+async def _undo_by_http(story: Story) -> None:
+    await story.change(story.home, "undo")
+
+
+async def _undo_message_by_http(story: Story) -> None:
+    await story.change(story.message, "undo")
+
+
+# What the service does, while this process has the index.
+REQUESTS: dict[str, tuple[Verb, Verb | None]] = {
+    "delete by http": (_delete_by_http, _undo_by_http),
+    "delete a message by http": (_delete_message_by_http, _undo_message_by_http),
+    "delete all by http": (_delete_all_by_http, _undo_by_http),
+    "forget by mcp": (_forget_by_mcp, _undo_by_http),
+    "purge by http": (_purge_by_http, None),
+}
+
+
+async def test_request_to_the_service_hides_it_in_this_process(make_story: MakeStory) -> None:
+    async def read(story: Story) -> str:
+        memory = story.memory.bind(session_id="s")
+        answers = [
+            await memory.search(QUESTION),
+            await memory.get_all(kinds="all"),
+            await memory.recall(QUESTION),
+            await memory.state(500),
+            await memory.summarize(),
+            await memory.graph(),
+            await (await memory.long_term()).user_info.profile(),
+        ]
+        return str(answers)
+
+    async def check(verb: str) -> None:
+        story = await make_story(verb)
+        assert WORD in await read(story)
+        apply, take_back = REQUESTS[verb]
+        await apply(story)
+        assert WORD not in await read(story)
+        if take_back is not None:
+            await take_back(story)
+            assert WORD in await read(story)
+
+    await check_each_async(REQUESTS, check)
