@@ -197,8 +197,9 @@ class Chat:
         if self._uses_rules:  # `add` makes no memory of the message, which is stored already
             note = note_memory(message, Addition(scope=scope, messages=[message]))
             if note is not None:
-                memory = note[0].model_copy(update={"source_message_ids": (message.message_id,)})
-                await self._library.add_memories(scope, [memory], origin=note[1], actor=EXTRACTION)
+                source = {"source_message_ids": (message.message_id,)}
+                new = [note[0].model_copy(update=source)]
+                await self._library.add_memories(scope, new, origin=note[1], actor=EXTRACTION)
             return
         user = scope.member if scope.space else scope.user_id
         key = scope.member if scope.member and scope.member.startswith(KEY_MEMBER) else None

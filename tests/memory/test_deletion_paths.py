@@ -162,7 +162,7 @@ class Story:
 
     async def call(self, tool: str, **arguments: Any) -> str:
         """Return the result of a tool that an MCP client calls."""
-        async with over_http(self.url, None, **{"X-Memrecall-User": self.user}) as client:
+        async with over_http(self.url, None, "auto", **{"X-Memrecall-User": self.user}) as client:
             return str(await call_tool(client, tool, **arguments))
 
 
@@ -264,7 +264,7 @@ async def _mcp(story: Story) -> str:
 
 
 async def _resources(story: Story) -> str:
-    async with over_http(story.url, None, **{"X-Memrecall-User": story.user}) as client:
+    async with over_http(story.url, None, "auto", **{"X-Memrecall-User": story.user}) as client:
         memories = await client.read_resource("memrecall://memories")
         if f"traces/{story.trace}" not in str(await client.read_resource("memrecall://traces")):
             return str(memories)  # the trace is erased
