@@ -75,9 +75,7 @@ class TestSamplePlugin:
             vector_db="sample",
         )
         extractor = SentenceExtractor()
-        async with AsyncMemory(
-            settings=settings, extractor=extractor, user_id="ann"
-        ) as memory:
+        async with AsyncMemory(settings=settings, extractor=extractor, user_id="ann") as memory:
             for text in ("I live in Paris.", "I like green tea.", "I play chess."):
                 await memory.add(text)
             answer = await memory.search("Who likes green tea?")

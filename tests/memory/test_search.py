@@ -190,6 +190,7 @@ async def test_the_user_in_a_query_matches_no_label(
     settings, extractor = make_settings(location), SentenceExtractor()
     async with AsyncMemory(settings=settings, extractor=extractor, user_id="ann") as memory:
         await memory.add(said)
+        await (await memory._open()).library.vectors.settle()
         for options in ({"kinds": "memory"}, {"kinds": "all"}):
             scores = [
                 {item["memory"]: item["score"] for item in await search(memory, query, **options)}
