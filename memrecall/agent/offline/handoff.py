@@ -90,7 +90,7 @@ def build_handoff(
     best = max(map(probability_of, findings.hits), default=0.0)
     if best < _LEAST:
         return _absence_handoff(request, language, findings, best)
-    return _evidence_handoff(request, language, findings, best)
+    return _evidence_handoff(request, language, findings)
 
 
 def build_unasked_handoff(language: Language) -> dict[str, Any]:
@@ -110,9 +110,9 @@ def _fields(
     }
 
 
-def _evidence_handoff(
-    request: str, language: Language, findings: Findings, best: float
-) -> dict[str, Any]:
+def _evidence_handoff(request: str, language: Language, findings: Findings) -> dict[str, Any]:
+    # What was superseded comes last. However likely, it makes the first item no surer.
+    best = probability_of(findings.hits[0])
     count, least = (1, _BESIDE_SURE) if best >= _SURE else (_ITEMS, _MORE_PROBABILITY)
     more = [hit for hit in findings.hits[count:_MOST_ITEMS] if probability_of(hit) >= least]
     items = [*findings.hits[:count], *more]
