@@ -1,4 +1,4 @@
-"""Chat turns without a model: the rules answer."""
+"""Chat turns without a model: answers quote what was recalled."""
 
 from datetime import timedelta
 

@@ -61,7 +61,7 @@ class RecallAnswer(ToolOutput):
     withheld: int | None = None  # sensitive memories that match and may not be shown
     stop_reason: str
     judged: bool = False  # False: a limit or a failure ended the recall first
-    fallback: str | None = None  # why the rules replaced the model
+    fallback: str | None = None  # why the recall went on without its model
     problem: str | None = None
     dropped_keys: list[str] | None = None  # handed off, but not found in this recall
 

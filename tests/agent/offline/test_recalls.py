@@ -106,11 +106,8 @@ async def test_request_without_a_match_leads_to_a_follow_up_question(history: Li
     assert "bicycle" in (result.handoff.follow_up_question or "")
 
 
-@pytest.mark.parametrize("text", ["Where is my bicycle?", "孩子的期末考试成绩怎么样"])
-async def test_closest_hits_are_quoted_if_nothing_is_handed_off(
-    history: Library, text: str
-) -> None:
-    result = await recall(history, text)
+async def test_closest_hits_are_quoted_if_nothing_is_handed_off(history: Library) -> None:
+    result = await recall(history, "Where is my bicycle?")
     stored = {part for _, _, texts in HISTORY for part in texts}
     assert result.memories == []
     assert len(result.closest) == 3
