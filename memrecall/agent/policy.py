@@ -38,7 +38,7 @@ from memrecall.text_length import estimate_tokens
 LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
 _SMALLEST_TURN = 1_300  # characters of a hint, and of a shortened call with its result
 _PERMANENT_FAILURES = frozenset({"authentication", "quota", "refused"})
-# Seconds, and share of the time, that are reserved for the offline policy in case the model never answers.
+# Seconds, and share of the time, reserved for the offline policy if the model never answers.
 _RESERVE_SECONDS, _RESERVE_SHARE = 5.0, 0.2
 
 

@@ -62,9 +62,9 @@ class Chat:
 
     Without a `model_client`, answers quote what was recalled. Without a `recall_client`, recalls
     search offline, which takes milliseconds and no model call, unless the options say
-    `recall_with_model`. `as_of` is the time of the turns: their recalls see nothing later. `observer` gets each trace event of the recalls.
-    `on_leak` is called with the family of every tool call that a model writes as text, in a turn or
-    in its recalls.
+    `recall_with_model`. `as_of` is the time of the turns: their recalls see nothing later.
+    `observer` gets each trace event of the recalls. `on_leak` is called with the family of every
+    tool call that a model writes as text, in a turn or in its recalls.
     """
 
     def __init__(
