@@ -137,10 +137,11 @@ $(TYPESCRIPT)/node_modules/.installed: $(TYPESCRIPT)/package.json Makefile
 	@cd $(TYPESCRIPT) && npm install --no-package-lock --no-save --no-audit --no-fund --silent $(OLD_NODE)
 	@touch $@
 
-cassettes: $(VENV)/.installed-dev  ## re-record fixtures/cassettes and the schemas of the tools
+cassettes: $(VENV)/.installed-dev  ## re-record fixtures/cassettes, the sample and the schemas of the tools
 	@$(BIN)/python -m tests.agent.tool_schemas
 	@$(BIN)/python -m tests.agent.scenarios
 	@$(BIN)/python -m tests.extraction.scenarios
+	@$(BIN)/python -m tests.dashboard.record_sample
 
 notebooks: $(VENV)/.installed-dev  ## execute the notebooks and save their output
 	@$(BIN)/python notebooks/execute.py

@@ -29,6 +29,7 @@ from benchmarks.peers import SWITCHES, Bridge, make_mem0  # noqa: E402
 from benchmarks.report import Figures, print_figures, say  # noqa: E402
 from memrecall import Memory  # noqa: E402
 from memrecall.embedding import make_embedder  # noqa: E402
+from memrecall.model.prompts import load_prompt  # noqa: E402
 from memrecall.settings import Settings  # noqa: E402
 from memrecall.testing import ScriptedClient, Step, repeat  # noqa: E402
 from memrecall.testing import say as reply  # noqa: E402
@@ -37,9 +38,10 @@ from memrecall.text_length import estimate_tokens  # noqa: E402
 Json = dict[str, Any]
 
 SIZES = (1, 20)  # messages per call of `add`
+_SUMMARISE = [load_prompt("summarise", language) for language in ("en", "zh")]
 _DOES_NOT_SHOW = (
     "what the models answer, and so neither output tokens nor the quality of the memories; a model"
-    " that finds more or fewer facts changes the calls of memrecall and the prompts of both"
+    " that finds more or fewer facts changes the prompts of both"
 )
 
 
@@ -56,10 +58,11 @@ class Meter:
         self.tokens += estimate_tokens(prompt)
 
     def answer(self, request: Any) -> Step:
-        """Count a request of memrecall; answer any of its prompts."""
+        """Count a request of memrecall; answer the prompts `extract` and `summarise`."""
         self.count("".join(str(message.content) for message in request.messages))
-        others = {"decisions": [], "relations": [], "summary": self.fact["text"]}
-        return reply(json.dumps({"facts": [self.fact], **others}))
+        is_summary = request.messages[0].content in _SUMMARISE
+        facts = {"facts": [self.fact], "relations": [], "entities": []}
+        return reply(json.dumps({"summary": self.fact["text"]} if is_summary else facts))
 
     def generate_response(self, messages: Sequence[Json], **_options: object) -> str:
         """Count a request of mem0; answer in its format."""
@@ -107,6 +110,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=REPOSITORY / "fixtures" / "eval")
     parser.add_argument("--messages", type=int, default=100, help="the first ones of the folder")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
     corpus = read_evaluation_set(options.data).corpus
@@ -114,14 +118,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(SWITCHES, MEM0_DIR=folder)
         figures: Figures = {}
-        for name, size in itertools.product(SYSTEMS, SIZES):
+        for name, size in itertools.product(options.systems, SIZES):
             figures[f"{name}, {size} a call"] = measure(name, texts, size)
     print_figures(f"per 1,000 messages, {options.data.name}", figures)
     if options.json is not None:
         about = {
             "does_not_show": _DOES_NOT_SHOW,
             "memrecall": version("memrecall-agent"),
-            "mem0": version("mem0ai"),
+            **({"mem0": version("mem0ai")} if "mem0" in options.systems else {}),
             "messages": len(texts),
             "characters": sum(map(len, texts)),
         }

@@ -189,8 +189,8 @@ def fit(sets: Mapping[str, Sequence[Example]]) -> Weights:
 
 
 def _versions(example: Example) -> list[Example]:
-    """Return an example as it is and with time reversed; of an update only as it is."""
-    if example.category == "update":
+    """Return an example as it is and with time reversed; of a change only as it is."""
+    if example.category in ("update", "change", "seeming"):
         return [example]
     return [example, replace(example, features=example.backwards)]
 
@@ -292,7 +292,7 @@ def judge(examples: Sequence[Example], network: RankingNetwork) -> dict[str, flo
             figures["three before"].append(float(example.right[:3].any()))
             figures["first"].append(float(ordered[:1].any()))
             figures["three"].append(float(ordered[:3].any()))
-            if example.category == "update":
+            if example.category in ("update", "change", "seeming"):
                 figures["update"].append(float(ordered[:1].any()))
     result = {name: float(np.mean(values)) for name, values in figures.items() if values}
     pair = np.array(chances), np.array(right)

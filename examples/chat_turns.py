@@ -1,6 +1,6 @@
 """Chat turns with a recall in every turn, tools for the model, and hidden leaked calls.
 
-The turns use the offline rules or a scripted model. For a real model, pass `SingleChat` the
+The turns use no model or a scripted one. For a real model, pass `SingleChat` the
 configured client (`make_client(settings)` from `memrecall.model`) or any AutoGen client.
 """
 
@@ -39,7 +39,7 @@ async def show(chat: SingleChat, message: str) -> None:
 
 
 async def run() -> None:
-    """Run a turn with rules, two with a model that calls and leaks, and a group chat."""
+    """Run a turn without a model, two with a model that calls and leaks, and a group chat."""
     async with opened_history() as library:
         scope = LIN.with_session("today")
         await show(SingleChat(library, scope), "Which seat did I say I take on trains?")

@@ -1,7 +1,8 @@
-"""A demonstration of recall with the defaults: no API key, no network, no server.
+"""A demonstration with the defaults: no API key, no network, no server.
 
-Imports a small bilingual chat history into `.demo/` and recalls what six requests refer to, with
-the offline rules. The database is kept, so that the commands printed at the end work.
+Imports a small bilingual chat history into `.demo/` and recalls what six requests refer to, without
+a model. Then the facts, changes and relations that a model adds, from its recorded answers. The
+database is kept, so that the commands printed at the end work.
 """
 
 import asyncio
@@ -11,14 +12,14 @@ import shutil
 import sys
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
 from memrecall.agent import TraceEvent
 from memrecall.agent.views.terminal import RecallView, heading
-from memrecall.memory import Importer, ImportReport, Library, recall
+from memrecall.dashboard.sample import SAMPLE_TIME, add_sample_chats
+from memrecall.memory import AsyncMemory, Importer, ImportReport, Library, recall
 from memrecall.settings import Settings
 from memrecall.text.terminal import usable_width
 
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CHAT = ROOT / "fixtures" / "demo" / "chat.jsonl"
 FOLDER = ROOT / ".demo"
 DATABASE = FOLDER / "memrecall.db"
-NOW = datetime(2026, 4, 21, 9, 0, tzinfo=UTC)  # fixed, so that "last month" always means the same
+NOW = SAMPLE_TIME  # fixed, so that "last month" always means the same
 WIDTH = 90  # if the output is not a terminal
 
 
@@ -49,6 +50,14 @@ REQUESTS = (
     ),
     Request("A question without an answer, in English", "maya", "When does my passport expire?"),
 )
+
+CHANGED = (
+    Request("With facts: what changed", "lin", "我现在用什么编辑器？"),
+    Request("With facts, in English", "maya", "Do I eat fish these days?"),
+)
+RECORDED = "They come from a recorded model; with your own: MEMRECALL_MODEL=… (docs/models.md)"
+PEOPLE = (("lin", "林晓"), ("maya", "Maya"))
+RELATIONS = 4  # of each person
 
 NEXT_COMMANDS = (
     ("recall", "上次发版报的是什么错？", "--user", "lin"),
@@ -85,6 +94,7 @@ async def show(console: Console) -> None:
             title = f"{number}  {request.shows} (user {request.user})"
             console.print(heading(title, width))
             await ask(console, library, request, width)
+        await show_model(console, library, width)
     console.print("\n[bold]Try next[/bold]")
     for words in NEXT_COMMANDS:
         console.print(f"   {command(*words)}", markup=False)
@@ -97,6 +107,35 @@ async def import_chat(library: Library) -> ImportReport:
     if report.refused:
         raise SystemExit(f"{CHAT}: line {report.bad[0].line}: {report.bad[0].reason}")
     return report
+
+
+async def show_model(console: Console, library: Library, width: int) -> None:
+    """Show what a model adds to the same chats: facts, what they replace, and relations."""
+    results = await add_sample_chats(library)
+    await library.vectors.settle()
+    outcomes = [outcome for result in results for outcome in result["results"]]
+    console.print(f"\n[bold]What a model adds[/bold]  {len(outcomes)} facts of the same chats")
+    console.print(f"[dim]{RECORDED}[/dim]")
+    async with AsyncMemory(library=library) as memory:
+        for number, (user, person) in enumerate(PEOPLE, len(REQUESTS) + 1):
+            console.print()
+            title = f"{number}  What changed, and relations (user {user})"
+            console.print(heading(title, width))
+            listed = await memory.get_all(user, superseded=True, limit=100)
+            texts = {item["id"]: item["memory"] for item in listed["results"]}
+            for item in listed["results"]:
+                if item["superseded_by"]:
+                    since = f"[yellow]outdated since {item['valid_to'][:10]}[/yellow]"
+                    console.print(f"    {item['memory']}  {since}")
+                    console.print(f"    → {texts[item['superseded_by']]}\n")
+            graph = await memory.graph(person, user_id=user)
+            for edge in graph["relations"][:RELATIONS]:
+                relation = f"{edge['source']} {edge['relationship']} {edge['destination']}"
+                console.print(f"    [dim]{relation}[/dim]")
+    for number, request in enumerate(CHANGED, len(REQUESTS) + len(PEOPLE) + 1):
+        console.print()
+        console.print(heading(f"{number}  {request.shows} (user {request.user})", width))
+        await ask(console, library, request, width)
 
 
 async def ask(console: Console, library: Library, request: Request, width: int) -> None:

@@ -2,7 +2,7 @@
 
 With a model, the same call recalls better: set MEMRECALL_MODEL, MEMRECALL_BASE_URL and
 MEMRECALL_API_KEY, or pass `model_client=make_client(settings)` from `memrecall.model.servers`.
-Without a model, as here, the offline rules are used.
+No model is used here.
 """
 
 import asyncio

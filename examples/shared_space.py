@@ -1,7 +1,8 @@
 """A space that two people share: Ann creates it, Ben joins, contributes, promotes and leaves.
 
-No model is needed. Each person has a memory of their own, which the other never sees; a search
-over the space as well says where each result is from.
+No model is needed: with `infer=False` each statement is a memory as it was said. Each person has a
+memory of their own, which the other never sees; a search over the space as well says where each
+result is from.
 """
 
 import tempfile
@@ -28,13 +29,11 @@ def describe(item: dict[str, Any]) -> str:
 
 
 def show(asked_by: str, memory: Memory, query: str) -> list[dict[str, Any]]:
-    """Print the best two memories, and those which they conflict with; return them."""
+    """Print the best two memories; return them."""
     hits: list[dict[str, Any]] = memory.search(query, limit=2, kinds="memory")["results"]
     print(f"{asked_by} asks: {query}")
     for hit in hits:
         print(f"  {describe(hit)}")
-        for other in hit["conflicts_with"]:
-            print(f"    conflicts with: {other['memory']}")
     return hits
 
 
@@ -48,9 +47,11 @@ def run(everyone: Memory) -> None:
     print("members:", {grant["name"]: grant["role"] for grant in ben.space(TRIP).members()})
 
     # Writes go to the space only where it is named. Joyce is Ann's sister and Ben's wife.
-    (home,) = ann.space(TRIP).add(say(2, "My sister Joyce lives in Lisbon."))["results"]
-    ben.space(TRIP).add(say(3, "My wife Joyce lives in Porto."))
-    (allergy,) = ben.add(say(4, "I am allergic to peanuts."))["results"]
+    (home,) = ann.space(TRIP).add(say(2, "My sister Joyce lives in Lisbon."), infer=False)[
+        "results"
+    ]
+    ben.space(TRIP).add(say(3, "My wife Joyce lives in Porto."), infer=False)
+    (allergy,) = ben.add(say(4, "I am allergic to peanuts."), infer=False)["results"]
     try:
         ben.space(TRIP).update(home["id"], "Joyce lives in Porto.")
     except Forbidden as error:

@@ -342,6 +342,7 @@ class Provenance(BaseModel):
     conflicts_with: tuple[str, ...] = ()  # what the user said, and this unconfirmed claim denies
     doubts: tuple[Doubt, ...] = ()  # what of a model's fact its messages do not confirm
     said_at: datetime | None = None  # None if it was stored when it was said
+    run: str | None = None  # the extraction of stored messages that it was added by
 
     @property
     def claimed_by(self) -> str | None:

@@ -102,15 +102,15 @@ def test_shared_space(run: Runner) -> None:
     lisbon, porto = (
         f"  {text} (2026-05-0{day}, space: summer-trip, by {author})"
         for text, day, author in (
-            ("Ann's sister Joyce lives in Lisbon.", 2, "Ann"),
-            ("Ben's wife Joyce lives in Porto.", 3, "Ben"),
+            ("My sister Joyce lives in Lisbon.", 2, "Ann"),
+            ("My wife Joyce lives in Porto.", 3, "Ben"),
         )
     )
-    assert lines[2:5] == ["Ben asks: Where does Joyce live?", lisbon, porto]
-    assert lines[5] == "    conflicts with: Ann's sister Joyce lives in Lisbon."
+    assert lines[2] == "Ben asks: Where does Joyce live?"
+    assert set(lines[3:5]) == {lisbon, porto}
     asked = [n for n, line in enumerate(lines) if line.endswith("Who is allergic to peanuts?")]
     own, shared = (lines[n + 1] for n in asked)
-    assert own == "  User is allergic to peanuts. (2026-05-04)"
+    assert own == "  I am allergic to peanuts. (2026-05-04)"
     assert shared.endswith("(2026-05-04, space: summer-trip, by Ben)")
     assert "who can see the original: user ben" in lines
     assert "who can see the copy: space summer-trip ann (admin) ben (contributor)" in lines

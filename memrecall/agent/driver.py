@@ -15,7 +15,7 @@ from memrecall import model
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
 from memrecall.agent.loop import Finish, LoopContext, RecallLoop, Stop, Widen
-from memrecall.agent.offline.policy import RulesPolicy
+from memrecall.agent.offline.policy import OfflinePolicy
 from memrecall.agent.policy import LARGEST_PROMPT, ModelPolicy, RecallPolicy
 from memrecall.agent.result import RecallResult, StopReason
 from memrecall.agent.result_builder import CAN_FALL_BACK, RunOutcome, build_result
@@ -304,7 +304,7 @@ class RecallRun:
         self, client: protocol.ChatCompletionClient | None, budget: Budget, recorder: Recorder
     ) -> LoopContext:
         state, options = self._state, self._options
-        policy: RecallPolicy = RulesPolicy(state, budget)
+        policy: RecallPolicy = OfflinePolicy(state, budget)
         if client is not None:
             policy = ModelPolicy(client, state, budget, recorder, options.largest_prompt)
         state.keyword_model = policy.keyword_model

@@ -18,6 +18,7 @@ from memrecall.types import MemoryRecord, Message
 from memrecall.workers import in_process
 
 _NEIGHBORS = 1
+_CLOSEST = 3
 _TIME_COST = 10  # Times take this much longer to find than words.
 
 
@@ -32,6 +33,14 @@ async def gather_evidence(
         except MemrecallError as error:
             state.degraded[f"evidence without its surroundings: {error.message}"] = None
     return [await _from_hit(state, state.hits[key]) for key in keys if key in state.hits]
+
+
+async def gather_closest(state: RecallState) -> list[RecalledMemory]:
+    """Return the likeliest hits, to be shown if nothing is handed off."""
+    hits = sorted(
+        state.hits.values(), key=lambda hit: -(state.probabilities.get(hit.key) or hit.score)
+    )
+    return [await _from_hit(state, hit) for hit in hits[:_CLOSEST]]
 
 
 async def _name_authors(state: RecallState, items: list[RecalledMemory]) -> list[RecalledMemory]:
@@ -108,6 +117,8 @@ async def _from_hit(state: RecallState, hit: Hit, **context: Any) -> RecalledMem
         "claimed_by": hit.claimed_by,
         "conflicts_with": list(hit.conflicts_with),
         "truncated": hit.truncated,
+        "checked": not hit.doubts,
+        "doubts": list(hit.doubts),
         "space": hit.space,
         "author": hit.author,
     }
@@ -145,7 +156,7 @@ def _recalled(state: RecallState, key: str, **fields: Any) -> RecalledMemory:
     found = {
         "relevance_score": hit and hit.score,
         "probability": probability,
-        "certainty": Certainty.from_probability(probability),
+        "certainty": Certainty.from_probability(None if fields.get("doubts") else probability),
         "why": hit and hit.why.as_dict(),
     }
     return RecalledMemory(memory_key=key, **(found | fields))

@@ -161,7 +161,11 @@ def write_block(
     if not result.memories:
         nothing = [] if result.withheld else [say(language, "block_nothing")]
         failure = _flatten(handoff.search_summary, characters // 2)
-        return wrap_block([*(nothing if handoff.success else [failure]), *ending])
+        share = characters // 8
+        closest = [
+            json_line({"closest": memory.content}, "closest", share) for memory in result.closest
+        ]
+        return wrap_block([*(nothing if handoff.success else [failure]), *closest, *ending])
     summary = json_line({"summary": handoff.search_summary}, "summary", characters // 4)
     return write_evidence(result, characters, place=place, before=[summary], after=ending)
 

@@ -10,10 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, computed_fie
 from memrecall.agent.phrases import say, say_codes
 from memrecall.agent.trace import Trace
 from memrecall.search.request import Kind
-from memrecall.types import Language
+from memrecall.text_length import single_line
+from memrecall.types import Doubt, Language
 
 _MAX_WORDS = 1_000  # characters
 _SURE = 0.7  # the lowest probability of what is sure
+_MAX_QUOTES, _LONGEST_QUOTE = 3, 160  # of the messages of an unchecked memory
 
 
 class StopReason(StrEnum):
@@ -123,6 +125,8 @@ class RecalledMemory(_FrozenModel):
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
     truncated: bool = False  # the content was too long and only its beginning is stored
+    checked: bool = True  # False: a model's fact that its messages do not confirm
+    doubts: list[Doubt] = []  # what of it they do not confirm
     space: str | None = None  # that it belongs to, if it is shared
     author: str | None = None  # the member of the space who wrote it
 
@@ -134,10 +138,18 @@ class RecalledMemory(_FrozenModel):
         return self.speaker or self.role or (sources.pop() if len(sources) == 1 else unknown)
 
     def describe_certainty(self, language: Language) -> dict[str, str]:
-        """Return the field that tells a model of a possible memory; none for sure ones."""
+        """Return the fields that tell a model of a possible memory; none for sure ones.
+
+        Beside a fact that its messages do not confirm, these are quoted.
+        """
         if self.certainty is Certainty.SURE:
             return {}
-        return {"certainty": say(language, "possibly")}
+        possibly = {"certainty": say(language, "possibly")}
+        if self.checked:
+            return possibly
+        texts = (source.content for source in self.sources[:_MAX_QUOTES])
+        quotes = " ".join(f"“{single_line(text, _LONGEST_QUOTE)}”" for text in texts)
+        return possibly | {"unchecked": say(language, "unchecked", quotes=quotes or "-")}
 
     def describe_conflict(self, language: Language) -> dict[str, str]:
         """Return the fields that tell a model of an unconfirmed claim; none for other memories."""
@@ -180,6 +192,7 @@ class RecallResult(_FrozenModel):
 
     handoff: RecallHandoff
     memories: list[RecalledMemory]
+    closest: list[RecalledMemory] = []  # if nothing is handed off: what came closest
     confidence: float
     abstained: bool
     judged: bool  # False: a limit or a failure ended the recall before the agent judged
@@ -213,7 +226,11 @@ class RecallResult(_FrozenModel):
     @property
     def certainty(self) -> Certainty:
         """How certain the recall is; `NONE` if nothing is handed off."""
-        return Certainty.from_probability(self.confidence) if self.memories else Certainty.NONE
+        if not self.memories:
+            return Certainty.NONE
+        if not self.memories[0].checked:
+            return Certainty.POSSIBLE
+        return Certainty.from_probability(self.confidence)
 
     @model_validator(mode="after")
     def _raise_first_certainty(self) -> Self:

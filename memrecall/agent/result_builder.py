@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memrecall.agent.evidence import gather_evidence, resolve_times
+from memrecall.agent.evidence import gather_closest, gather_evidence, resolve_times
 from memrecall.agent.loop import Finish, LoopContext, Stop
 from memrecall.agent.result import (
     Certainty,
@@ -102,6 +102,7 @@ async def build_result(
     result = RecallResult(
         handoff=handoff,
         memories=memories,
+        closest=[] if memories else await gather_closest(state),
         confidence=handoff.confidence,
         abstained=not handoff.relevant_memory_keys and handoff.needs_more_info,
         judged=isinstance(end, Finish),
@@ -305,7 +306,7 @@ def _truncate_body(body: dict[str, Any]) -> dict[str, Any]:
     for event in body["trace"]["events"]:
         event.pop("output", None)
     if measure_body(body) > BODY_BYTES:
-        for memory in body["memories"]:
+        for memory in [*body["memories"], *body["closest"]]:
             memory["content"] = memory["content"][:_MAX_STORED_CONTENT]
         body["trace"]["events"] = body["trace"]["events"][-_MAX_STORED_EVENTS:]
     return body

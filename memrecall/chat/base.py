@@ -15,10 +15,11 @@ from pydantic import ValidationError
 
 from memrecall.agent import Recaller
 from memrecall.agent.driver import utc_now
+from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.tools.search import ANSWERED_BY, BY_RULES, RECALLED
 from memrecall.agent.trace import Observer
 from memrecall.chat.events import TRUNCATED, ChatEvent, Failed, Final, TextDelta, TextRetracted
-from memrecall.chat.offline import offline_chat_client, only_asks
+from memrecall.chat.offline import asks_something, offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell
 from memrecall.chat.tools import TurnRecalls
@@ -99,10 +100,10 @@ class Chat:
     ) -> TurnRecalls:
         """Return the recalls of a turn, which skip messages that the model sees in full.
 
-        Rules read only what is recalled, so for them statements are not skipped.
+        Without a model only what is recalled is read, so that statements are not skipped.
         """
         if self._uses_rules:
-            visible = [m for m in visible if m.role is Role.ASSISTANT or only_asks(m.content)]
+            visible = [m for m in visible if m.role is Role.ASSISTANT or asks_something(m.content)]
         history = [parse_message(message) for message in visible]
         messages = [message for message in history if message.message_id != request.message_id]
         recaller = Recaller(
@@ -187,7 +188,7 @@ class Chat:
 
     async def _remember(self, message: NewMessage, scope: Scope) -> None:
         """Store the facts of a stored message, if the options say so; log what fails."""
-        if not self._options.extract or only_asks(message.content):
+        if not self._options.extract or is_greeting(message.content):
             return
         # Imported here because most chats do not extract.
         from memrecall.memory import AsyncMemory

@@ -34,7 +34,7 @@ class ChatOptions:
     leak_mode: LeakMode = "strict"  # "lenient" leaves Markdown code alone, for developers
     reasoning: Reasoning = "auto"  # of the model, if it writes it into its text
     extract: bool = False  # also remember the facts that people state
-    recall_with_model: bool = False  # recall with the model that answers; otherwise by rules
+    recall_with_model: bool = False  # recall with the model that answers; otherwise offline
 
     def __post_init__(self) -> None:
         bounds = {

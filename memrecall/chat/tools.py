@@ -18,7 +18,7 @@ from memrecall.agent.tools.models import TextAnswer
 from memrecall.agent.tools.table import function_schemas, tools_for
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.chat.history import fit_texts
-from memrecall.chat.offline import asks_for_answer
+from memrecall.chat.offline import asks_something
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell
 from memrecall.errors import (
@@ -98,7 +98,7 @@ class TurnRecalls:
         withheld = tell(self.language, "withheld", count=count) if count else ""
         if not result.memories:
             # A statement needs no answer, and to the model "say that you do not know" is one.
-            phrase = "nothing_recalled" if asks_for_answer(query) else "nothing_said_before"
+            phrase = "nothing_recalled" if asks_something(query) else "nothing_said_before"
             return TextAnswer(content=_empty(withheld or tell(self.language, phrase)))
         # For a recalled answer its own sources are noted, so that chains of answers stay short.
         for memory in result.memories:

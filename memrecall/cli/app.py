@@ -11,6 +11,7 @@ from memrecall import __version__
 from memrecall.cli import (
     connect,
     evaluation,
+    extraction,
     hooks,
     maintenance,
     memories,
@@ -39,6 +40,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
         "messages": messages.list_messages,
         "neighbors": messages.show_neighbors,
         "delete-message": messages.delete_command,
+        "extract": extraction.extract_command,
         "add": memories.add,
         "memories": memories.memory_commands,
         "sweep": maintenance.sweep_command,
@@ -71,7 +73,10 @@ _COMMANDS: dict[str, dict[str, Any]] = {
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
-_RESUMABLE = (("import",), ("reindex",), ("scan",), ("eval", "run"), ("db", "distribute"))
+_RESUMABLE = (
+    *(("import",), ("extract",), ("reindex",), ("scan",)),
+    *(("eval", "run"), ("db", "distribute")),
+)
 _HELP = "Long-term memory and recall for LLM agents: find what a user is referring to, offline."
 
 # The parser's base class for usage errors; its module is not public.

@@ -164,7 +164,7 @@ def _print_summary(folder: Path, state: Any) -> None:
         terminal.print(f"[yellow]{hidden} with evidence later than their as_of[/yellow]")
     if counts["fallbacks"]:
         fallbacks = output.count_noun(counts["fallbacks"], "question")
-        terminal.print(f"[yellow]{fallbacks} answered by rules, because the model failed[/yellow]")
+        terminal.print(f"[yellow]{fallbacks} answered offline, because the model failed[/yellow]")
 
 
 @evaluation_commands.command("compare")

@@ -111,7 +111,7 @@ def add(
         str | None, Option(help="End of its validity.", rich_help_panel=_ONE)
     ] = None,
 ) -> None:
-    """Store a user's message and the facts extracted from it, or one memory as it is."""
+    """Store a user's message and, with a model, its facts; or one memory as it is."""
     content = _read_text(text)
     extra = options.read_object("--metadata", metadata)
     described = {
@@ -150,7 +150,7 @@ def _addition_lines(result: dict[str, Any]) -> Iterator[str]:
         if item.get("truncated"):
             yield _TRUNCATED
     if not result["results"]:
-        yield result.get("message") or "stored; no new facts in it"
+        yield output.escape(result.get("message") or "stored; no new facts in it")
     for problem in result["problems"]:
         yield f"[yellow]{output.escape(problem)}[/yellow]"
     if kinds := Counter(chain.from_iterable(result.get("redacted", ()))):

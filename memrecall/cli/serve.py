@@ -195,6 +195,7 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
             else:
                 _announce(listening, key)
                 typer.echo("sample    users lin (中文) and maya (English), removed at the end")
+                typer.echo("facts     from a recorded model; with your own: MEMRECALL_MODEL=…")
                 typer.echo(f"open      {link}  (signs in once)")
             if browser and _has_display():
                 _open_browser(link)

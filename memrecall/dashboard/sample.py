@@ -1,29 +1,25 @@
-"""The sample: invented chats of two users, and what is remembered of them, checked by hand."""
+"""The sample: invented chats of two users, and the recorded answers of a model that read them."""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memrecall.agent import Recaller, RecallOptions
 from memrecall.evaluation.corpus import read_corpus
 from memrecall.evaluation.questions import read_questions
 from memrecall.evaluation.runner import evaluate
-from memrecall.extraction.protocol import (
-    Entity,
-    Extracted,
-    Fact,
-    KnownMemory,
-    Relation,
-    Summary,
-    Utterance,
-)
+from memrecall.extraction.model import ModelExtractor
+from memrecall.extraction.protocol import Extracted, KnownMemory, Summary, Utterance
 from memrecall.extraction.summaries import summarise_with
 from memrecall.importers.jsonl import read_entry
 from memrecall.library.library import Library
@@ -31,29 +27,38 @@ from memrecall.memory.memory import AsyncMemory
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.settings import Settings
 
+if TYPE_CHECKING:
+    from memrecall.model.protocol import ChatCompletionClient
+
+SAMPLE_USERS = {"en": "maya", "zh": "lin"}
+SAMPLE_TIME = datetime(2026, 4, 21, 9, 0, tzinfo=UTC)  # two days after the last message
+SAMPLE_CASSETTE = Path(__file__).with_name("sample_cassette.jsonl")  # `make cassettes` records it
 # Chats over four months: `lin` in Chinese, `maya` in English.
 _CHAT = Path(__file__).with_name("sample_chat.jsonl")
-_MEMORIES = Path(__file__).with_name("sample_memories.json")
+_CONTENT = Path(__file__).with_name("sample.json")  # what is pinned, knowledge, and requests
 _QUESTIONS = Path(__file__).with_name("sample_questions.jsonl")  # labelled, about both chats
 _ACTOR = "sample"
-SAMPLE_USERS = {"en": "maya", "zh": "lin"}
+_log = logging.getLogger(__name__)
 
 
 @cache
-def _read_memories() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(_MEMORIES.read_text("utf-8"))
+def _read_content() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(_CONTENT.read_text("utf-8"))
     return content
 
 
 async def read_sample_questions(library: Library, scope: Scope) -> list[str]:
     """Return questions that the sample asks of a user; none if the user's chats are others."""
-    questions: list[str] = _read_memories()["requests"].get(scope.user_id, [])
+    questions: list[str] = _read_content()["requests"].get(scope.user_id, [])
     first = [f"{scope.user_id}-001"]
     return questions if questions and await library.store.timeline(scope).get_many(first) else []
 
 
-class SampleExtractor:
-    """Extracts from the sample chats what the file of sample memories says of them."""
+class _SampleExtractor:
+    """The model extractor at a fixed time, so that its requests are those that were recorded."""
+
+    def __init__(self, client: ChatCompletionClient) -> None:
+        self._model = ModelExtractor(client)
 
     async def extract(
         self,
@@ -65,74 +70,73 @@ class SampleExtractor:
         context: Sequence[Utterance] = (),
         known: Sequence[KnownMemory] = (),
     ) -> Extracted:
-        """Return the memories that come from the utterances, and their relations."""
-        del now, zone, prompt, context
-        memories = list(_memories_of(utterances))
-        facts = tuple(_to_fact(memory, known) for memory in memories)
-        relations = tuple(
-            Relation(source, how, destination, tuple(memory["sources"]), ended=bool(ended))
-            for memory in memories
-            for source, how, destination, *ended in memory["relations"]
+        """Return what the model reads; the known memories are sorted, because keys are random."""
+        del now, zone
+        ordered = sorted(known, key=lambda memory: (str(memory.valid_from), memory.text))
+        return await self._model.extract(
+            utterances, now=SAMPLE_TIME, zone=UTC, prompt=prompt, context=context, known=ordered
         )
-        types = _read_memories()["entities"]
-        names = dict.fromkeys(end for r in relations for end in (r.source, r.destination))
-        entities = tuple(Entity(n, types.get(n, "thing")) for n in names)
-        return Extracted(facts, entities, relations)
 
     async def summarise(
         self, lines: str | Sequence[Utterance | str], limit_characters: int
     ) -> Summary:
-        """Return the most informative sentences."""
+        """Return the most informative sentences: summaries are not recorded."""
         return await summarise_with(None, lines, limit_characters)
 
 
-def _to_fact(memory: dict[str, Any], known: Sequence[KnownMemory]) -> Fact:
-    subject, slot = memory["subject"], memory.get("field")
-    same = (k for k in known if slot is not None and (k.subject, k.field) == (subject, slot))
-    replaces = tuple(k.memory_key for k in same)
-    sources = tuple(memory["sources"])
-    return Fact(memory["text"], subject, memory["type"], slot, sources, replaces=replaces)
+async def add_sample_chats(
+    library: Library, client: ChatCompletionClient | None = None
+) -> list[dict[str, Any]]:
+    """Store the sample chats and what a model reads in them; return the results of each `add`.
 
+    Without a client, the answers of the model come from the cassette of the package. Chats whose
+    facts are stored are not read again.
+    """
+    from memrecall.model.cassette import ReplayClient
 
-def _memories_of(utterances: Sequence[Utterance]) -> Iterator[dict[str, Any]]:
-    """Yield the memories whose last source is among the utterances."""
-    ids = {utterance.message_id for utterance in utterances}
-    yield from (m for m in _read_memories()["memories"] if m["sources"][-1] in ids)
+    entries = [read_entry(line) for line in _CHAT.read_bytes().splitlines()]
+    users = dict.fromkeys(entry.scope.user_id for entry in entries)
+    new = {user for user in users if not await library.store.memories(Scope(user)).last_change()}
+    extractor = _SampleExtractor(client or ReplayClient(SAMPLE_CASSETTE))
+    results: list[dict[str, Any]] = []
+    async with AsyncMemory(library=library, actor=_ACTOR, extractor=extractor) as memory:
+        for scope, group in groupby(entries, attrgetter("scope")):
+            if scope.user_id in new:
+                messages = [entry.message for entry in group]
+                added = await memory.add(messages, scope.user_id, session_id=scope.session_id)
+                results.append({"user_id": scope.user_id, **added})
+        pinned = _read_content()["pinned"]
+        for result in results:
+            for item in result["results"]:
+                if item["memory"] in pinned:
+                    await memory.update(item["id"], user_id=result["user_id"], pinned=True)
+    problems = [problem for result in results for problem in result["problems"]]
+    if problems:  # such as a setting that redacts what was recorded
+        _log.warning("the sample is incomplete: %s", problems[0])
+    return results
 
 
 async def load_sample(library: Library) -> frozenset[str]:
     """Store the sample chats, memories, knowledge and some recalls; return the users."""
-    entries = [read_entry(line) for line in _CHAT.read_bytes().splitlines()]
+    await add_sample_chats(library)
     permissions = {Permission.KNOWLEDGE}
-    async with AsyncMemory(
-        library=library, permissions=permissions, actor=_ACTOR, extractor=SampleExtractor()
-    ) as memory:
-        for scope, group in groupby(entries, attrgetter("scope")):
-            messages = [entry.message for entry in group]
-            added = await memory.add(messages, scope.user_id, session_id=scope.session_id)
-            await _pin(memory, scope.user_id, added["results"])
+    async with AsyncMemory(library=library, permissions=permissions, actor=_ACTOR) as memory:
         knowledge = (await memory.long_term(agent_id=DEFAULT_NAME)).knowledge
-        for entry in _read_memories()["knowledge"]:
+        for entry in _read_content()["knowledge"]:
             await knowledge.add(**entry)
     await library.vectors.settle()
     options = RecallOptions(keep_traces_days=library.settings.trace_days)
-    for user, requests in _read_memories()["requests"].items():
-        for request in requests:  # by rules: the sample needs no model
+    requests = _read_content()["requests"]
+    for user in requests:
+        for request in requests[user]:  # the recalls of the sample need no model
             await Recaller(library, Scope(user), None, options).recall(request)
-    return frozenset(entry.scope.user_id for entry in entries)
+    return frozenset(requests)
 
 
 async def evaluate_sample(settings: Settings, out: Path) -> None:
-    """Ask the labelled questions of the sample, by the rules, and store the run in a folder."""
+    """Ask the labelled questions of the sample, offline, and store the run in a folder."""
     corpus, questions = read_corpus(_CHAT, read_entry), read_questions(_QUESTIONS)
     with TemporaryDirectory(prefix="memrecall-") as folder:
         own: dict[str, Any] = {"db": f"{folder}/sample.db", "read_only": False, "snapshots": False}
         async with await Library.open(replace(settings, **own, durability="normal")) as library:
             await evaluate(library, corpus, questions, out, mode="recall")
-
-
-async def _pin(memory: AsyncMemory, user: str, results: Sequence[dict[str, Any]]) -> None:
-    pinned = {item["text"] for item in _read_memories()["memories"] if item.get("pinned")}
-    for result in results:
-        if result["memory"] in pinned:
-            await memory.update(result["id"], user_id=user, pinned=True)

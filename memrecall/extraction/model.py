@@ -31,9 +31,11 @@ from memrecall.extraction.protocol import (
 from memrecall.extraction.summaries import shorten, summarise, whole_sentences
 from memrecall.extraction.verify import find_doubts
 from memrecall.model import protocol
+from memrecall.model.prompts import load_prompt
 from memrecall.model.structured import Structured, ask_prompt
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key
+from memrecall.text_length import estimate_tokens
 from memrecall.types import LABEL_LENGTH, Language, Role
 from memrecall.workers import in_process
 
@@ -183,6 +185,13 @@ def split_conversation(utterances: Sequence[Utterance]) -> list[list[Utterance]]
         parts[-1].append(utterance)
         size += length
     return parts
+
+
+def estimate_call(utterances: Sequence[Utterance], context: Sequence[Utterance] = ()) -> int:
+    """Return about how many tokens one call of the model sends, without the known memories."""
+    language = language_of(" ".join(utterance.text for utterance in utterances))
+    lines = _Shown(utterances, context[-_CONTEXT_LINES:], ()).message_lines()
+    return sum(map(estimate_tokens, [load_prompt("extract", language), *lines]))
 
 
 class _Shown:

@@ -46,6 +46,7 @@ from memrecall.store import (
     GraphDB,
     PlanOutcome,
     PlanStep,
+    Reading,
     Removal,
     ScopedMessage,
     Store,
@@ -237,14 +238,22 @@ class Library(SpaceSearch, VectorStatus):
         return result
 
     async def apply_plan(
-        self, scope: Scope, steps: Sequence[PlanStep], *, actor: str, decided_at: int | None = None
+        self,
+        scope: Scope,
+        steps: Sequence[PlanStep],
+        *,
+        actor: str,
+        decided_at: int | None = None,
+        reading: Reading | None = None,
     ) -> list[PlanOutcome]:
         """Apply steps as `MemoryChanges.apply_plan` does; vectors are added later."""
         self.require_small_metadata(step.memory for step in steps if step.memory)
         scope = scope.own
         await self.vectors.prepare()
         changes = self.store.changes(scope)
-        outcomes = await changes.apply_plan(steps, actor=actor, decided_at=decided_at)
+        outcomes = await changes.apply_plan(
+            steps, actor=actor, decided_at=decided_at, reading=reading
+        )
         stored = sum(outcome.event in ("ADD", "UPDATE") for outcome in outcomes)
         self.vectors.expect({scope.user_id: stored})
         ends = {"UPDATE": "previous_key", "DELETE": "memory_key"}

@@ -215,7 +215,7 @@ async def _check_model(loaded: LoadedSettings) -> Finding:
     """Check whether the model's server responds, without a request that may cost money."""
     settings = loaded.settings
     if not settings.model:
-        return Finding("model", True, "none: works offline, by rules")
+        return Finding("model", True, "none: keeps, finds and orders what was said; facts need one")
     import httpx
 
     address = settings.base_url or OPENAI

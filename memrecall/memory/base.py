@@ -9,6 +9,7 @@ from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
+from memrecall.memory.extractions import Extractions
 from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Jobs, Processes, Schedule
 from memrecall.memory.layers import ShortTermMemory
@@ -150,6 +151,7 @@ class Resources:
     library: Library
     extractor: Extractor | None  # None without a model
     ingestor: Ingestor
+    extractions: Extractions
     recall_times: RecallTimes
 
 
@@ -205,7 +207,8 @@ class SharedState:
             library.settings, self.components.model_client
         )
         ingestor = Ingestor(library, extractor, self.processes, self.jobs)
-        return Resources(library, extractor, ingestor, RecallTimes(library.store))
+        extractions = Extractions(library, ingestor, self.jobs)
+        return Resources(library, extractor, ingestor, extractions, RecallTimes(library.store))
 
     async def _open_library(self) -> Library:
         parts = self.components
@@ -222,6 +225,7 @@ class SharedState:
             await schedule.stop()
         if self._resources is None:
             return
+        await self._resources.extractions.close()
         await self.jobs.settle(patience)
         await self._resources.ingestor.summaries.close()
         await self._resources.recall_times.flush()

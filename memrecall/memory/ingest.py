@@ -29,7 +29,7 @@ from memrecall.memory.summaries import SummaryWriter
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import SearchRequest
-from memrecall.store import MemoryQuery, PlanOutcome, PlanStep
+from memrecall.store import MemoryQuery, PlanOutcome, PlanStep, Reading
 from memrecall.store.privacy import protect_new
 from memrecall.types import (
     EXTRACTION,
@@ -99,6 +99,11 @@ class Ingestor:
         # One decision per user at a time, because they build on each other. Those of other
         # processes are noticed when a plan is applied.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a model reads messages."""
+        return self._extractor is not None
 
     async def store(self, addition: Addition) -> StoredMessages:
         """Store the messages, all or none; without `infer` each becomes a memory as it is."""
@@ -180,15 +185,23 @@ class Ingestor:
 
         done: list[str] = []
         for part in split_conversation(utterances):
-            work = self._extract_part(addition, part, derived)
+            work = self.extract_part(addition, part, derived)
             if await _report_failure("memories", work, derived.problems):
                 done += [utterance.message_id for utterance in part]
         return done
 
-    async def _extract_part(
-        self, addition: Addition, utterances: Sequence[Utterance], derived: Derived
+    async def extract_part(
+        self,
+        addition: Addition,
+        utterances: Sequence[Utterance],
+        derived: Derived,
+        run: str | None = None,
     ) -> bool:
-        """Derive what one call of the model reads; return whether it was read."""
+        """Derive what one call of the model reads; return whether it was read.
+
+        That the messages were read is noted with what is derived from them. A `run` of an
+        extraction raises Conflict if they were read, deleted or erased meanwhile.
+        """
         assert self._extractor is not None  # noqa: S101 -- callers have checked
         scope = addition.scope
         context = await self._context(scope, utterances)
@@ -206,7 +219,11 @@ class Ingestor:
                 for step in _plan_fact(fact, number, records, sources, addition)
             ]
 
-        outcomes = await self._apply(scope, plan, EXTRACTION)
+        def reading() -> Reading | None:  # What could not be read is read another time.
+            ids = [utterance.message_id for utterance in utterances]
+            return None if reader.extracted.problem else Reading(ids, run)
+
+        outcomes = await self._apply(scope, plan, EXTRACTION, reading)
         extracted = reader.extracted
         derived.problems.extend([*filter(None, [extracted.problem]), *extracted.dropped])
         derived.outcomes.extend(outcomes)
@@ -277,16 +294,23 @@ class Ingestor:
         return await self._apply(scope, plan, actor)
 
     async def _apply(
-        self, scope: Scope, plan: Callable[[], Awaitable[list[PlanStep]]], actor: str
+        self,
+        scope: Scope,
+        plan: Callable[[], Awaitable[list[PlanStep]]],
+        actor: str,
+        reading: Callable[[], Reading | None] = lambda: None,
     ) -> list[PlanOutcome]:
         """Apply a plan; make another as long as other processes change memories meanwhile."""
 
         async def attempt() -> list[PlanOutcome]:
             last_change = await self._library.store.memories(scope).last_change()
-            steps = await plan()
-            if not steps:
+            steps, read = await plan(), reading()
+            if not steps and read is None:
                 return []
-            return await self._library.apply_plan(scope, steps, actor=actor, decided_at=last_change)
+            decided_at = last_change if steps else None
+            return await self._library.apply_plan(
+                scope, steps, actor=actor, decided_at=decided_at, reading=read
+            )
 
         async with self._locks.setdefault(scope.user_id, asyncio.Lock()):
             for _ in range(_MOST_PLANS - 1):
@@ -355,8 +379,9 @@ class Ingestor:
         fact = Fact(summary.text, source_ids=tuple(u.message_id for u in utterances))
         sources = {utterance.message_id: utterance for utterance in utterances}
         steps = _plan_fact(fact, 0, {}, sources, addition)
+        reading = Reading(list(sources)) if summary.by == "model" else None
         derived.outcomes.extend(
-            await self._library.apply_plan(addition.scope, steps, actor=EXTRACTION)
+            await self._library.apply_plan(addition.scope, steps, actor=EXTRACTION, reading=reading)
         )
 
     async def _context(self, scope: Scope, utterances: Sequence[Utterance]) -> list[Utterance]:

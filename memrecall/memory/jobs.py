@@ -224,18 +224,27 @@ class Jobs:
         owner: str,
         job_id: str,
         about: dict[str, Any],
-    ) -> None:
+    ) -> dict[str, Any]:
         """Do work that others can see, and that a later process can take up again."""
         record = _record(store, owner, job_id)
-        state = {**about, "state": "waiting"}
+        state: dict[str, Any] = {"state": "waiting"}
         try:
             await _save_start(record, about)
-            state = {**about, "state": "done", "result": await work()}
+            result = await work()
+            state = {"state": "done", "result": result}
         except Exception as error:
             state |= {"state": "failed", "error": f"{type(error).__name__}: {error}"}
             raise
+        else:
+            return result
         finally:
-            await _save_end(record, state)
+            await _save_end(record, {**about, **state})
+
+    async def report(
+        self, store: Store, owner: str, job_id: str, about: dict[str, Any], **state: Any
+    ) -> None:
+        """Let others see how far a job of `run` is, or how it ended otherwise."""
+        await _record(store, owner, job_id).save({**about, "state": "running", **state})
 
     async def list(self, store: Store, owner: str) -> "list[dict[str, Any]]":
         """Return the jobs of a user, of all processes, the latest first."""

@@ -1,12 +1,14 @@
 """`AsyncMemory`: add, read, search, change and delete memories."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory.base import ScopeBinding
+from memrecall.memory.extractions import ExtractionRequest
 from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import run_process
 from memrecall.memory.kinds import Kinds, covered_kinds
@@ -29,6 +31,7 @@ from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import MemorySearch, search_memories
 from memrecall.memory.spaces import accepts_space_keys
 from memrecall.messages import parse_new_messages
+from memrecall.progress import Progress, progress_bar
 from memrecall.scope import DEFAULT_NAME
 from memrecall.store import MemoryQuery, read_filter
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
@@ -40,6 +43,7 @@ _LIMIT = 100
 # Those that HTTP does not bound either, and those that wait for other work to end.
 @enforces_deadlines(
     *("import_", "erase", "erase_project", "reset", "sweep", "delete_space"),
+    *("extract_stored", "undo_extraction"),
     *("close", "schedule_sweeps"),
 )
 class AsyncMemory(RemovalMixin, RetentionMixin):
@@ -254,6 +258,65 @@ class AsyncMemory(RemovalMixin, RetentionMixin):
         item = memory_item(record)
         await quote_conflicts(library.store, scope, [item])
         return {**item, "event": "UPDATE", "message": "updated"}
+
+    async def extract_stored(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        run_id: str | None = None,
+        project: str | None = None,
+        since: datetime | str | None = None,
+        dry_run: bool = False,
+        background: bool = False,
+        confirm: Callable[[dict[str, Any]], object] | None = None,
+        progress: Progress = False,
+    ) -> dict[str, Any]:
+        """Let the model read the stored messages that none has read, as after an import.
+
+        With `dry_run` only count what it would read: messages of people, calls of the model and
+        about how many tokens are sent. With `background` a job reads, whose id is returned. After
+        an interruption, call it again: `run` stays the same. `undo_extraction` takes a run back.
+        `confirm` is called with the counts first; what it raises ends the call. `progress` is
+        called with the number of messages read. In a space, one's own are read.
+        """
+        scope = self._scope(user_id, agent_id, session_id, project, run_id).own
+        request = ExtractionRequest(
+            scope=replace(scope, session_id=None),
+            session_id=scope.session_id,
+            since=parse_moment(since, "since"),
+            prompt=self._shared.prompt,
+        )
+        extractions = (await self._open()).extractions
+        if not dry_run:
+            extractions.require_model()
+        counts = await extractions.estimate(request)
+        report = {"run": None, "dry_run": dry_run, **counts}
+        if dry_run or not counts["messages"]:
+            return report
+        if confirm is not None:
+            confirm(counts)
+        if background:
+            run = await extractions.start(request, counts, lambda step: None)
+            return {**report, "run": run, "job_id": run, "state": "running"}
+        with progress_bar(progress, "reading", counts["messages"], unit="messages") as advance:
+            run = await extractions.start(request, counts, advance)
+            running = extractions.find_running(run)
+            return {**report, **(await running.task if running else {})}
+
+    async def extractions(self, user_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the runs of `extract_stored` that were not undone, the last first."""
+        return await (await self._open()).extractions.runs(self._scope(user_id).own)
+
+    async def undo_extraction(self, run: str, *, user_id: str | None = None) -> dict[str, Any]:
+        """Take back what a run of `extract_stored` stored or ended; its messages become unread.
+
+        What was changed since because of other messages stays. After an interruption, call it
+        again for the rest.
+        """
+        scope = self._scope(user_id).own
+        return await (await self._open()).extractions.undo(scope, run, self._actor)
 
     async def reset(self) -> None:
         """Erase all users and spaces completely; only a memory that is bound to nothing can."""

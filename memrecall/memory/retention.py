@@ -215,15 +215,23 @@ class RetentionMixin(MemoryBase):
     async def job(self, job_id: str, *, wait: bool = False) -> dict[str, Any]:
         """Return the state of a background job: running, done or failed."""
         jobs, owner = self._shared.jobs, self._binding.user_id
+        resources = await self._open()
+        running = resources.extractions.find_running(job_id)
+        if running is not None and owner in (None, running.scope.user_id):
+            if not wait:
+                return running.state
+            await asyncio.wait([running.task])
+            return await jobs.find(resources.library.store, job_id, running.scope.user_id)
         if wait or owner is None:
             return await jobs.wait(job_id, owner) if wait else jobs.state(job_id, owner)
-        return await jobs.find((await self._open()).library.store, job_id, owner)
+        return await jobs.find(resources.library.store, job_id, owner)
 
     async def resume(self) -> None:
-        """Go on with what earlier processes have left: vectors and summaries."""
+        """Go on with what earlier processes have left: vectors, summaries and extractions."""
         resources = await self._open()
         resources.library.vectors.resume()
         resources.ingestor.summaries.resume()
+        resources.extractions.resume()
 
     async def jobs(self, user_id: str | None = None) -> list[dict[str, Any]]:
         """Return the background jobs of a user's last day, the latest first."""
@@ -364,6 +372,7 @@ class RetentionMixin(MemoryBase):
 
     async def _erase_owner(self, owner: str, **options: bool) -> dict[str, int]:
         resources = await self._open()
+        await resources.extractions.stop(owner)
         await self._shared.jobs.forget(owner)
         resources.recall_times.discard(owner)
         for key in [key for key in self._shared.sessions if key[0] == owner]:

@@ -31,11 +31,20 @@ _COPIED = {
 # What may be called on a space, and the role that it needs; anything else is refused.
 _READER = (
     *("get", "get_all", "search", "retrieve", "history", "recall", "graph", "job", "jobs"),
-    *("space_info", "members", "grants", "audit", "leave", "who_can_see", "why_seen"),
+    *(
+        "extractions",
+        "space_info",
+        "members",
+        "grants",
+        "audit",
+        "leave",
+        "who_can_see",
+        "why_seen",
+    ),
 )
 _CONTRIBUTOR = (
     *("add", "write", "update", "delete", "forget", "undo", "purge", "delete_message"),
-    *("process", "extract", "summarize"),
+    *("process", "extract", "summarize", "extract_stored", "undo_extraction"),
 )
 _ADMIN = (
     *("set_member", "remove_member", "delete_space", "delete_all", "sweep", "export", "import_"),

@@ -1,4 +1,4 @@
-"""The base class of model clients, their requests, and the client that answers by rules.
+"""The base class of model clients, their requests, and the client that works without a model.
 
 A client implements how to answer one `Request`; everything else that AutoGen requires (streams,
 usage, token estimates) is here.

@@ -17,11 +17,11 @@ from memrecall.model import protocol
 from memrecall.types import Language
 
 FILE_NAME = re.compile(r"([a-z][a-z0-9_]*)\.(en|zh)\.md")
-OFFLINE_FAMILY = "memrecall-offline"  # the model family of the client that answers by rules
+OFFLINE_FAMILY = "memrecall-offline"  # the model family of the client that works without a model
 
 
 def answers_by_rules(client: protocol.ChatCompletionClient | None) -> bool:
-    """Return True if there is no model behind a client: it is None or answers by rules."""
+    """Return True if there is no model behind a client: it is None or works offline."""
     return client is None or bool(client.model_info["family"] == OFFLINE_FAMILY)
 
 

@@ -21,6 +21,7 @@ GRACE_SECONDS = 5.0  # for what a recall or a turn does after its own budget
 _UNBOUNDED = re.compile(
     r"POST /v1/users/[^/]+/import|GET /v1/users/[^/]+/export"
     r"|DELETE /v1/(?:users|spaces)/[^/]+|POST /v1/sweep"
+    r"|POST /v1/(?:memories/extract|extractions/[^/]+/undo)"
 )
 _READ = re.compile(r"GET .+|POST /v1/(?:messages/\w+_search|memories/search)")
 _MODEL = re.compile(r"POST /v1/(?:memories|graph/extract|sessions/[^/]+/end)")

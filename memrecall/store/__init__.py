@@ -28,6 +28,7 @@ from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.removal import Removal
 from memrecall.store.messages.records import ScopedMessage, WriteResult, WriteStatus
 from memrecall.store.messages.timeline import MessageFilter, Timeline
+from memrecall.store.messages.unread import Reading, UnreadMessages
 from memrecall.store.owners import ErasureReport
 from memrecall.store.sessions import (
     JOB_PREFIX,
@@ -77,6 +78,7 @@ __all__ = [
     "PendingText",
     "PlanOutcome",
     "PlanStep",
+    "Reading",
     "Reads",
     "Removal",
     "Revision",
@@ -96,6 +98,7 @@ __all__ = [
     "TraceOutcome",
     "TraceQuery",
     "TraceSummary",
+    "UnreadMessages",
     "UserVersion",
     "WriteProblem",
     "WriteResult",

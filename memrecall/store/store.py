@@ -1,6 +1,7 @@
 """The store: one open database, and the objects that read and write it for a scope."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, column, func, select, table
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -49,6 +50,7 @@ from memrecall.store.memories.history import AuditLog
 from memrecall.store.memories.records import Memories
 from memrecall.store.messages.projects import Projects
 from memrecall.store.messages.timeline import Timeline
+from memrecall.store.messages.unread import UnreadMessages
 from memrecall.store.owners import IS_USER, Owners
 from memrecall.store.sessions import SessionList, SessionState
 from memrecall.store.spaces import Spaces
@@ -159,6 +161,12 @@ class Store:
     def memories(self, scope: Scope) -> Memories:
         """Return the memories of a scope."""
         return Memories(self.database, scope, self.page_limits)
+
+    def unread(
+        self, scope: Scope, *, session_id: str | None = None, since: datetime | None = None
+    ) -> UnreadMessages:
+        """Return the messages of a scope that no model has read for memories."""
+        return UnreadMessages(self.database, scope, session_id=session_id, since=since)
 
     def changes(self, scope: Scope) -> MemoryChanges:
         """Return the memory writer of a scope."""

@@ -10,7 +10,7 @@ import pytest
 from memrecall.memory.ingest import NO_MODEL
 from memrecall.scope import Scope
 from memrecall.store import Store
-from memrecall.types import NewMessage, Role
+from memrecall.types import EXTRACTION, NewMemory, NewMessage, Origin, Role
 from tests.cases import check_each, read_rows
 from tests.cli.conftest import Shell, assert_error_line
 from tests.extractors import SentenceExtractor
@@ -159,6 +159,33 @@ class TestMemories:
         deleted = shell(*base, "--yes", "--json").json
         assert (deleted["memories"], deleted["messages"]) == (2, 2)
         assert list_memories(shell, db_of_ann) == []
+
+    def test_extracted_memories_are_deleted_without_their_messages(
+        self, shell: Shell, tmp_path: Path
+    ) -> None:
+        at = ("--user", "ann", "--db", tmp_path / "extracted.db")
+        shell("memories", "add", "Remember that the door code is 4321.", *at)
+        shell("memories", "add", "Written by hand.", "--as-is", *at)
+
+        async def store_extracted() -> None:
+            async with await Store.open(str(tmp_path / "extracted.db")) as store:
+                records = store.memories(Scope("ann"))
+                tea, rice = (
+                    NewMemory(content=f"User likes {it}.", subject="user") for it in ("tea", "rice")
+                )
+                await records.add([tea], origin=Origin.USER, actor=EXTRACTION)
+                await records.add([rice], origin=Origin.ASSISTANT, actor="assistant")
+
+        asyncio.run(store_extracted())
+        extracted = {"actor": "extraction", "subject": "*", "created_at": {"lt": "2100-01-01"}}
+        command = ("memories", "delete-all", "--kinds", "memories", "--keep-sources")
+        filtered = (*command, "--filter", json.dumps(extracted), *at)
+        assert shell(*filtered, "--dry-run").out == "1 memory and 0 messages would be deleted\n"
+        assert shell(*filtered, "--yes").out == "1 memory and 0 messages deleted\n"
+        left = list_memories(shell, tmp_path / "extracted.db")
+        assert set(left) == {"User likes rice.", "Written by hand.", "the door code is 4321."}
+        messages = shell("memories", "list", "--kinds", "messages", *at, "--json").json["results"]
+        assert len(messages) == 1
 
     def test_invalid_input_prints_one_error_line(self, shell: Shell, db_of_ann: Path) -> None:
         cases: list[tuple[str, ...]] = read_rows("commands", "memories")

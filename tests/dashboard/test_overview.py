@@ -129,4 +129,4 @@ async def test_nothing_empty_is_shown_before_the_first_recall(window: Window) ->
     await window.page.locator("[data-figure=recalls]", has_text="1").wait_for()
     text = await window.text()
     assert "Stored recalls\n1" in text
-    assert re.search(r"\ntool calls: \d · .* · no model, by rules\n", text)
+    assert re.search(r"\ntool calls: \d · .* · no model\n", text)

@@ -10,6 +10,8 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.store import Grant, Store
 from memrecall.types import NewMessage, Role
+from tests.cli.test_extract import read_facts
+from tests.model.openai_server import ModelServer
 from tests.server.server_process import ServerProcess
 from tests.waiting import wait_until
 
@@ -267,3 +269,38 @@ async def test_other_users_cannot_be_exported(keyed_server: Keyed) -> None:
         own = await client.get("/explorer/export?user=maya")
         assert own.headers["content-disposition"] == "attachment; filename*=UTF-8''maya.jsonl"
         assert own.text.startswith("{")
+
+
+async def test_stored_messages_are_extracted_and_taken_back(
+    browser: Any, window: Window, keyed_server: Keyed, model_server: ModelServer, folder: Path
+) -> None:
+    user = await add_user(window, "I live in Oslo.")
+    await window.open(f"/explorer/user?user={user}")
+    assert "No model is configured: set MEMRECALL_MODEL" in await window.text()
+
+    server, keys = keyed_server
+    async with await Store.open(str(folder / "keyed" / "sample.db")) as store:
+        said = NewMessage(role=Role.USER, content="I like tea.")
+        await store.timeline(Scope("tea")).add([said])
+    model_server.answer = read_facts
+    async with window_on(browser, server.url, locale="en") as keyed:
+        await sign_in(keyed, keys["all"])
+        await keyed.open("/explorer/user?user=tea")
+        await keyed.page.click("main button:has-text('Extract memories')")
+        question = await keyed.page.inner_text(".q-dialog .mr-text")
+        assert question.startswith("Send the messages to the model? Messages: 1, calls: 1, ")
+        await keyed.page.click(".q-dialog button:has-text('Extract memories')")
+        await keyed.page.wait_for_selector("main button:has-text('Take back')")
+
+        async def is_read() -> bool:
+            await keyed.open("/explorer/memories?user=tea")
+            return "I like tea." in await keyed.text()
+
+        await wait_until(is_read)
+        await keyed.open("/explorer/user?user=tea")
+        assert "Messages read: 1" in await keyed.text()
+        await answer(keyed, "Take back")
+        await keyed.page.wait_for_selector("main button:has-text('Take back')", state="detached")
+        assert await actions_of(keyed, "tea") == ["Extraction undone"]
+        await keyed.open("/explorer/memories?user=tea")
+        assert "I like tea." not in await keyed.text()

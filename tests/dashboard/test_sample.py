@@ -4,25 +4,56 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memrecall.dashboard.sample import load_sample
+import pytest
+
+from memrecall.dashboard.sample import SAMPLE_CASSETTE, add_sample_chats, load_sample
+from memrecall.model.cassette_file import read_cassette
+from memrecall.model.prompts import load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import MemoryQuery, StoredRelation
+from memrecall.testing import ScriptedClient, say
 from memrecall.types import MemoryRecord
 from tests.server.http_service import open_library
 
-FOLDER = Path(__file__).parents[2] / "memrecall" / "dashboard"
-FILE: dict[str, Any] = json.loads((FOLDER / "sample_memories.json").read_text("utf-8"))
-OUTDATED = {"林晓一直用 VS Code。", "Maya has been vegetarian since university."}
-ENDED = {("林晓", "uses", "VS Code"), ("Maya", "follows_diet", "vegetarian")}
+from .record_sample import ANSWERS, answer, record
+
+CONTENT: dict[str, Any] = json.loads(SAMPLE_CASSETTE.with_name("sample.json").read_text("utf-8"))
+HINT = "run `make cassettes` if the prompt was changed, and compare fixtures/demo/answers.json"
+OUTDATED = {
+    "林晓用的编辑器是 VS Code。": "林晓从 VS Code 换到了 Neovim。",
+    "新项目直连数据库，SQLAlchemy 连接池的 pool_size=20。": (
+        "2026年3月10日连接池从 20 临时调到 40，周四改完代码再改回来。"
+    ),
+    "Maya has been vegetarian since university.": "Maya eats fish again, but no meat.",
+    "Fergus Baird, landlord in Marchmont, is not sure about a dog.": (
+        "Maya got the Marchmont flat: Fergus Baird said yes to her and to Biscuit."
+    ),
+    "Maya has to give Mr Pryce two months' notice by the end of April.": (
+        "Maya sent Mr Pryce her notice on 18 April 2026, by post and by mail."
+    ),
+}
+ENDED = {
+    ("林晓", "uses", "VS Code"),
+    ("赵磊", "on_duty_for", "监控"),
+    ("Maya", "follows_diet", "vegetarian"),
+}
 
 
-def stated_relations() -> set[tuple[str, ...]]:
-    stated = (relation for memory in FILE["memories"] for relation in memory["relations"])
-    return {tuple(relation) for relation in stated if len(relation) == 3}
+def test_cassette_has_the_current_prompts() -> None:
+    header, calls = read_cassette(SAMPLE_CASSETTE)
+    assert len(calls) == len(ANSWERS), HINT
+    assert header.about == {"now": "2026-04-21T09:00:00Z"}
+    prompts = {message["content"] for call in calls for message in call.messages}
+    assert {load_prompt("extract", "en"), load_prompt("extract", "zh")} < prompts, HINT
+
+
+async def test_cassette_is_what_answers_record(tmp_path: Path) -> None:
+    assert await record(ScriptedClient([answer] * len(ANSWERS)), tmp_path / "new.jsonl")
+    assert (tmp_path / "new.jsonl").read_text("utf-8") == SAMPLE_CASSETTE.read_text("utf-8"), HINT
 
 
 async def test_sample_is_loaded_once_with_sources_and_history(
-    location: str, tmp_path: Path
+    location: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_library(location, tmp_path) as library:
         for _ in range(2):
@@ -32,21 +63,40 @@ async def test_sample_is_loaded_once_with_sources_and_history(
         relations: list[StoredRelation] = []
         for user in ("lin", "maya"):
             scope = Scope(user)
-            memories += (await store.memories(scope).page(MemoryQuery(superseded=True))).items
+            page = await store.memories(scope).page(MemoryQuery(superseded=True), limit=100)
+            memories += page.items
             relations += await store.graph(scope).latest(100)
             changes = (await store.audit(scope).page(limit=10)).items
             assert [(entry.action, entry.actor) for entry in changes] == [("update", "sample")]
             recalls = (await store.traces(scope).page()).items
-            assert {recall.query for recall in recalls} == set(FILE["requests"][user])
+            assert {recall.query for recall in recalls} == set(CONTENT["requests"][user])
         entries = await store.knowledge(Scope("lin", DEFAULT_NAME)).page()
-    assert len(memories) == len(FILE["memories"])
-    stored = {m.content: (m.source_message_ids, m.memory_type, m.pinned) for m in memories}
-    assert stored == {
-        m["text"]: (tuple(m["sources"]), m["type"], m.get("pinned", False))
-        for m in FILE["memories"]
+    assert "incomplete" not in caplog.text, HINT
+    written = [fact for each in ANSWERS.values() for fact in each["facts"]]
+    stored = {m.content: (set(m.source_message_ids), m.memory_type) for m in memories}
+    assert stored == {fact["text"]: (set(fact["sources"]), fact["type"]) for fact in written}
+    assert len(memories) == len(written)
+    assert [m.content for m in memories if not m.checked] == []
+    assert {m.content for m in memories if m.pinned} == set(CONTENT["pinned"])
+    texts = {m.memory_key: m.content for m in memories}
+    assert {m.content: texts[m.superseded_by] for m in memories if m.superseded_by} == OUTDATED
+    assert all(m.valid_to is None or m.content in OUTDATED for m in memories)
+    stated = {
+        (relation["source"], relation["relationship"], relation["destination"])
+        for each in ANSWERS.values()
+        for relation in each["relations"]
     }
-    assert {m.content for m in memories if m.superseded_by} == OUTDATED
     triples = {(r.source, r.relationship, r.destination) for r in relations}
-    assert triples == stated_relations() - ENDED
+    assert triples == stated - ENDED
     assert all(relation.source_message_ids for relation in relations)
-    assert {entry.knowledge_key for entry in entries} == {e["key"] for e in FILE["knowledge"]}
+    assert {entry.knowledge_key for entry in entries} == {e["key"] for e in CONTENT["knowledge"]}
+
+
+async def test_sample_without_its_cassette_says_so(
+    location: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_library(location, tmp_path) as library:
+        results = await add_sample_chats(library, ScriptedClient([say("no")] * 44))
+        assert not any(result["results"] for result in results)
+        assert len(await library.store.timeline(Scope("lin")).get_many(["lin-001"])) == 1
+    assert "the sample is incomplete" in caplog.text

@@ -21,8 +21,8 @@ from memrecall.scope import Scope
 from memrecall.server.auth import USER_HEADER
 from memrecall.server.http.openapi import Example, join_lines, load_examples
 from memrecall.server.http.responses import LINES_TYPE
-from memrecall.store import NewRelation
-from memrecall.types import NewMemory, Origin
+from memrecall.store import NewRelation, PlanStep, Reading
+from memrecall.types import EXTRACTION, NewMemory, NewMessage, Origin, Role
 from tests.extractors import SentenceExtractor
 from tests.waiting import wait_until
 
@@ -44,6 +44,9 @@ MEMORIES = [
 ]
 RELATION = NewRelation("李明", "advised_by", "张教授")
 JOB = "job_0123456789abcdef"
+RUN = "job_x0123456789abcdef0123"
+SAID = NewMessage(message_id="m_0009", role=Role.USER, content="我住在杭州")
+EXTRACTED = NewMemory(content="用户住在杭州", source_message_ids=("m_0009",))
 EXAMPLE_USER = "u_12345"
 PATH = {"user_id": EXAMPLE_USER}
 
@@ -67,6 +70,8 @@ async def send_requests(library: Library) -> dict[str, Example]:
         examples: dict[str, Example] = {}
         for name, example in load_examples().items():
             request = example
+            if name == "list_extractions":
+                await store_run(library)
             if name == "read_job":
                 request = Example({**PATH, "job_id": await run_job(client)})
             await library.vectors.settle()
@@ -88,6 +93,13 @@ async def store_memories(library: Library) -> None:
     scope = Scope(EXAMPLE_USER)
     await library.add_memories(scope, MEMORIES, origin=Origin.USER, actor="application")
     await library.store.graph(scope).add({"李明": "person", "张教授": "person"}, [RELATION])
+
+
+async def store_run(library: Library) -> None:
+    """Store what an extraction of stored messages leaves."""
+    await library.add_messages(Scope(EXAMPLE_USER), [SAID])
+    steps, reading = [PlanStep("ADD", EXTRACTED)], Reading(("m_0009",), RUN)
+    await library.apply_plan(Scope(EXAMPLE_USER), steps, actor=EXTRACTION, reading=reading)
 
 
 async def run_job(client: httpx.AsyncClient) -> str:

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import httpx
 
 from memrecall.scope import Permission, Scope
-from memrecall.store import NewRelation
-from memrecall.types import NewMemory, Origin
+from memrecall.store import NewRelation, Reading
+from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from .http_service import HttpService, make_message, write_messages
 
@@ -98,7 +98,11 @@ async def store_user_data(service: HttpService, user: str, text: str) -> dict[st
     body = {"messages": f"Remember that my motto is {text}.", "background": True}
     report = (await owner.post("/v1/memories", json=body)).json()
     await service.app.service.memory.job(report["job"]["job_id"], wait=True)
-    ids = {"memory_id": f"k-{user}", "session_id": "default"}
+    scope, run = Scope(user, session_id="of the run"), f"job_x{user}"
+    message = NewMessage(message_id=f"x-{user}", content=text, role=Role.USER)
+    await service.library.add_messages(scope, [message])
+    await service.library.apply_plan(scope, [], actor="test", reading=Reading([f"x-{user}"], run))
+    ids = {"memory_id": f"k-{user}", "session_id": "default", "run": run}
     return {**ids, "job_id": report["job"]["job_id"]}
 
 
@@ -155,6 +159,9 @@ async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> No
         "patch /v1/memories/{memory_id}",
         "post /v1/memories/{memory_id}/undo",
         "post /v1/memories/{memory_id}/purge",
+        "post /v1/memories/extract",
+        "get /v1/extractions",
+        "post /v1/extractions/{run}/undo",
         "post /v1/graph/extract",
         "post /v1/sessions/{session_id}/end",
         "post /v1/sweep",

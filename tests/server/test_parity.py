@@ -12,6 +12,11 @@ OPERATIONS: dict[str, str] = dict(read_rows("names", "operations"))
 WITHOUT_OPERATION: dict[str, str] = dict(read_rows("names", "without operation"))
 WITHOUT_PARAMETER = {
     "job": {"wait": "a client asks again"},
+    "extract_stored": {
+        "background": "it is a job",
+        "confirm": "a client sends a dry run first",
+        "progress": "that of the job",
+    },
     "sweep": {
         "policy": "its fields are those of the request",
         "all_users": "the settings of the service sweep all users",

@@ -12,7 +12,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.server.auth import MAX_SPACES, SPACES_HEADER, USER_HEADER
 from memrecall.server.http import chat, recall, users
 from memrecall.server.http.context import ROLE_OF_OPERATION
-from memrecall.store import Grant, NewRelation
+from memrecall.store import Grant, NewRelation, Reading
 from memrecall.types import NewMemory, Origin
 
 from ..counting import recorded_statements
@@ -46,12 +46,13 @@ LEAST = {
             "read_state",
             "list_viewers",
         ),
-        *("explain_access", "read_space", "list_members", "read_space_audit"),
+        *("list_extractions", "explain_access", "read_space", "list_members", "read_space_audit"),
         "remove_member",
     },
     "contributor": {
         *("write_messages", "delete_message", "add_memories", "update_memory", "delete_memory"),
         *("undo_memory", "purge_memory", "extract_relations", "summarize_session"),
+        *("extract_stored", "undo_extraction"),
         *("answer_message", "promote_memory", "demote_memory"),
     },
     "admin": {
@@ -100,7 +101,10 @@ async def fill_space(
     await service.app.service.memory.job(job, wait=True)
     body = {"memory_id": f"own-{space}"}
     copy = (await writer.post(f"/v1/spaces/{space}/promote", json=body)).json()["id"]
+    reading = Reading(["m004"], "job_xrun")
+    await service.library.apply_plan(inside, [], actor=user, reading=reading)
     ids = {"memory_id": "k", "message_id": "m001", "session_id": "default", "job_id": job}
+    ids["run"] = "job_xrun"
     return {**ids, "promoted": f"own-{space}", "copy": copy.rpartition("/")[2]}
 
 

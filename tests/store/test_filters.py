@@ -186,6 +186,30 @@ async def test_fields_and_metadata_keys_of_one_name_differ(store: Store) -> None
     assert await memories.keys(MemoryQuery(read_filter({"metadata.pinned": True}))) == ["k2"]
 
 
+async def test_actor_and_origin_are_of_the_provenance(store: Store) -> None:
+    await add_memory(store, "tea", metadata={"actor": "me"})
+    (record,) = await store.memories(ANN).get_many(["tea"])
+    actor, origin = record.provenance.actor, record.provenance.origin.value
+    filters: dict[str, tuple[dict[str, Any], bool]] = {
+        "actor": ({"actor": actor}, True),
+        "part of the actor": ({"actor": {"contains": actor[1:]}}, True),
+        "another actor": ({"actor": "me"}, False),
+        "not another": ({"actor": {"ne": "me"}}, True),
+        "any": ({"actor": "*"}, True),
+        "none": ({"origin": None}, False),
+        "origin": ({"origin": {"in": [origin]}}, True),
+        "number": ({"origin": 1}, False),
+        "metadata": ({"metadata.actor": "me"}, True),
+    }
+
+    async def check(name: str) -> None:
+        data, passes = filters[name]
+        page = await store.memories(ANN).page(MemoryQuery(read_filter(data)))
+        assert bool(page.items) == passes
+
+    await check_each_async(filters, check)
+
+
 async def test_list_in_metadata_passes_if_one_of_its_items_does(store: Store) -> None:
     await add_memory(store, "tags", metadata={"tags": ["a", "茶叶", 3, True]})
     await add_memory(store, "text", metadata={"tags": "a"})

@@ -352,7 +352,15 @@ async def keys_are_taken(store: Store) -> None:
     assert await store.keys.verify(text) == key
 
 
+async def earlier_messages_are_unread(store: Store) -> None:
+    unread = {session.session_id for session in await store.unread(ANN).sessions()}
+    runs = await store.unread(ANN).runs()
+    assert unread == ({"closed"} if runs else {"closed", "open"})
+    assert runs in ([], [("job_x0000000000001", 1)])
+
+
 CHECKS = [  # read-only checks come first
+    earlier_messages_are_unread,
     messages_are_read_unchanged,
     memories_are_read_unchanged,
     owners_and_vectors_are_read_unchanged,

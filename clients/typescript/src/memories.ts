@@ -4,6 +4,9 @@ import type {
   Changed,
   DeleteAllFields,
   DeletedMemories,
+  ExtractFields,
+  Extraction,
+  ExtractionRun,
   HistoryStep,
   Job,
   ListMemoriesFields,
@@ -11,6 +14,7 @@ import type {
   MemoryPage,
   MessageItem,
   PurgedMemory,
+  UndoneExtraction,
   UpdatedMemory,
   UpdateFields,
 } from "./types.js";
@@ -79,7 +83,23 @@ export class MemoriesApi {
     return this.results(path`/v1/memories/${memoryId}/why_seen`, options);
   }
 
-  /** Read the state of an add in the background. */
+  /** Let the model read the stored messages that none has read, in a job; `dry_run` counts them. */
+  extract(fields: ExtractFields = {}, options: CallOptions = {}): Promise<Extraction> {
+    const body = { user_id: this.transport.owner, ...fields };
+    return this.transport.json("POST", "/v1/memories/extract", { ...options, body });
+  }
+
+  /** List the extractions that were not undone, the latest first. */
+  extractions(options: CallOptions = {}): Promise<ExtractionRun[]> {
+    return this.results("/v1/extractions", options);
+  }
+
+  /** Take back what an extraction has changed; its messages become unread. */
+  undoExtraction(run: string, options: CallOptions = {}): Promise<UndoneExtraction> {
+    return this.transport.json("POST", path`/v1/extractions/${run}/undo`, this.owned(options));
+  }
+
+  /** Read the state of an add or an extraction in the background. */
   job(jobId: string, options: CallOptions = {}): Promise<Job> {
     return this.transport.json("GET", path`/v1/jobs/${jobId}`, this.owned(options));
   }

@@ -362,6 +362,67 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/memories/extract": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Extract Stored
+         * @description Let the model read the stored messages that none has read, as after an import, in a job;
+         *     `dry_run` counts them. 409 if one is running. After an interruption, send it again.
+         */
+        post: operations["extract_stored"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/extractions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Extractions
+         * @description List the extractions of a user's stored messages that were not undone, the latest first.
+         */
+        get: operations["list_extractions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/extractions/{run}/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Undo Extraction
+         * @description Take back what an extraction of stored messages has changed; its messages become unread.
+         */
+        post: operations["undo_extraction"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs": {
         parameters: {
             query?: never;
@@ -1051,6 +1112,23 @@ export interface components {
             run_id?: string | null;
             messages?: string | components["schemas"]["InputMessage"] | (string | components["schemas"]["InputMessage"])[];
         };
+        /** @description Which of the stored messages that no model has read are to be read. */
+        ExtractStoredRequest: {
+            /** @description The owner of the data; optional for a key of one user. */
+            user_id?: string | null;
+            project?: string | null;
+            agent_id?: string | null;
+            session_id?: string | null;
+            /** @description `session_id` under mem0's name. */
+            run_id?: string | null;
+            /** @description Only those said from then on. */
+            since?: string | null;
+            /**
+             * @description Count without reading.
+             * @default false
+             */
+            dry_run?: boolean;
+        };
         /** @description An entity found in messages. */
         ExtractedEntity: {
             name: string;
@@ -1061,6 +1139,39 @@ export interface components {
             entities: components["schemas"]["ExtractedEntity"][];
             relations: components["schemas"]["ToldRelation"][];
             problems: string[];
+        };
+        /**
+         * @description What a model is to read: messages of people, in calls that send about so many tokens. `run`
+         *     undoes it, and is the id of the job; null if there is nothing to read, and for a `dry_run`.
+         */
+        Extraction: {
+            run: string | null;
+            dry_run: boolean;
+            messages: number;
+            calls: number;
+            tokens: number;
+            job: components["schemas"]["StartedJob"] | null;
+        };
+        /**
+         * @description What a model has read, and the memories added, replaced by others and ended because of it;
+         *     `unread` messages are left, because of the `problems`.
+         */
+        ExtractionReport: {
+            run: string;
+            messages: number;
+            calls: number;
+            tokens: number;
+            read: number;
+            unread: number;
+            added: number;
+            updated: number;
+            ended: number;
+            problems: string[];
+        };
+        /** @description An extraction of stored messages that was not undone. */
+        ExtractionRun: {
+            run: string;
+            messages: number;
         };
         /** @description The best results first; `message` explains an empty or incomplete list. */
         FoundMemories: {
@@ -1285,15 +1396,20 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description Background work: an add, with its result when it is done, or the summaries of a session. */
+        /**
+         * @description Background work: an add or an extraction of stored messages, with its result when it is done,
+         *     or the summaries of a session. An extraction has read so many of its messages.
+         */
         Job: {
             job_id: string;
             /** @enum {string} */
             state: "running" | "waiting" | "done" | "failed";
             /** @enum {string} */
-            kind: "add" | "summaries";
+            kind: "add" | "summaries" | "extraction";
             session_id: string | null;
-            result: components["schemas"]["Added"] | null;
+            result: components["schemas"]["Added"] | components["schemas"]["ExtractionReport"] | null;
+            messages?: number | null;
+            read?: number | null;
         };
         /** @description The background work of a user's last day, the latest first. */
         JobList: {
@@ -1674,6 +1790,8 @@ export interface components {
         RecallResult: {
             handoff: components["schemas"]["RecallHandoff"];
             memories: components["schemas"]["RecalledMemory"][];
+            /** @default [] */
+            closest?: components["schemas"]["RecalledMemory"][];
             confidence: number;
             abstained: boolean;
             judged: boolean;
@@ -1746,6 +1864,10 @@ export interface components {
             conflicts_with?: string[];
             /** @default false */
             truncated?: boolean;
+            /** @default true */
+            checked?: boolean;
+            /** @default [] */
+            doubts?: ("number" | "date" | "source" | "negation")[];
             space?: string | null;
             author?: string | null;
         };
@@ -1754,6 +1876,9 @@ export interface components {
             words: string;
             start: string | null;
             end: string | null;
+        };
+        Results_ExtractionRun_: {
+            results: components["schemas"]["ExtractionRun"][];
         };
         Results_Space_: {
             results: components["schemas"]["Space"][];
@@ -1926,6 +2051,12 @@ export interface components {
             turn: number;
         } & {
             [key: string]: unknown;
+        };
+        /** @description The number of memories that an undo has changed, and of messages that are unread again. */
+        UndoneExtraction: {
+            run: string;
+            memories: number;
+            messages: number;
         };
         /** @description The fields of a memory to change; null removes an optional value. */
         UpdateRequest: {
@@ -2627,6 +2758,80 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PurgedMemory"];
+                };
+            };
+        };
+    };
+    extract_stored: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExtractStoredRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Extraction"];
+                };
+            };
+        };
+    };
+    list_extractions: {
+        parameters: {
+            query?: {
+                /** @description The owner of the data; optional for a key of one user. */
+                user_id?: string | null;
+                project?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Results_ExtractionRun_"];
+                };
+            };
+        };
+    };
+    undo_extraction: {
+        parameters: {
+            query?: {
+                /** @description The owner of the data; optional for a key of one user. */
+                user_id?: string | null;
+                project?: string | null;
+            };
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UndoneExtraction"];
                 };
             };
         };

@@ -17,6 +17,8 @@ export type DeletedMessage = Schemas["DeletedMessage"];
 export type Added = Schemas["Added"];
 export type Changed = Schemas["Changed"];
 export type DeletedMemories = Schemas["DeletedMemories"];
+export type Extraction = Schemas["Extraction"];
+export type ExtractionRun = Schemas["ExtractionRun"];
 export type FoundMemories = Schemas["FoundMemories"];
 export type FoundMemory = Schemas["FoundMemory"];
 export type HistoryStep = Schemas["HistoryStep"];
@@ -26,6 +28,7 @@ export type MemoryPage = Schemas["MemoryPage"];
 export type MessageItem = Schemas["MessageItem"];
 export type PurgedMemory = Schemas["PurgedMemory"];
 export type UpdatedMemory = Schemas["UpdatedMemory"];
+export type UndoneExtraction = Schemas["UndoneExtraction"];
 export type RecallResult = Schemas["RecallResult"];
 export type TraceEvent = Schemas["TraceEvent"];
 
@@ -35,6 +38,7 @@ export type RecallStep = TraceEvent | { kind: "done"; result: RecallResult };
 // The client is bound to a user, and to a project if it is given: calls cannot name another.
 type Bound = "user_id" | "project" | "run_id" | "top_k";
 export type AddFields = Omit<Schemas["AddRequest"], Bound | "messages">;
+export type ExtractFields = Omit<Schemas["ExtractStoredRequest"], Bound>;
 export type SearchFields = Omit<Schemas["MemorySearchRequest"], Bound | "query">;
 export type RecallFields = Omit<Schemas["RecallRequest"], Bound | "query" | "messages" | "block">;
 export type BlockFields = RecallFields & { block?: Schemas["BlockOptions"] };

@@ -76,6 +76,8 @@ test("an add in the background is a job", async () => {
   const { job } = await memory.add("I play the cello.", { background: true });
   while ((await memory.memories.job(job!.job_id)).state !== "done") await new Promise((go) => setTimeout(go, 50));
   assert.ok((await memory.memories.jobs()).some(({ job_id }) => job_id === job!.job_id));
+  assert.equal((await memory.memories.extract({ dry_run: true })).run, null);
+  assert.deepEqual(await memory.memories.extractions(), []);
 });
 
 test("a recall is awaited, iterated over, or made into a block", async () => {

@@ -1,119 +1,155 @@
-"""Arguments of the handoff: keys, a summary with quotations, a confidence, a question."""
+"""What a recall without a model hands off: the likeliest hits, or none with the closest quotes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memrecall.agent.offline.findings import Candidate, Findings, Situation
-from memrecall.agent.offline.request import ParsedRequest, WindowMessage
-from memrecall.agent.offline.selection import Selection
 from memrecall.agent.phrases import say, say_codes
+from memrecall.agent.state import ToolRun
+from memrecall.agent.tools.models import MemorySearchResultItem, SearchMemoriesOutput, ToolErrorCode
 from memrecall.budget import Limit
+from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import fill_phrase, read_phrases
-from memrecall.text.tokens import word_coverage
 from memrecall.text_length import single_line
 from memrecall.types import Language
 
-_MAX_QUOTE_LENGTH = 160
-_MAX_QUERY_LENGTH = 80
-_MAX_LISTED_WORDS = 4
-_WINDOW_CONFIDENCE = 0.8
+_ITEMS, _MOST_ITEMS = 3, 4
+_CLOSEST = 3
+_SURE = 0.7  # from this probability on, the first hit may be enough
+# Of a hit that is handed off beyond the first ones, and beside a sure one.
+_MORE_PROBABILITY, _BESIDE_SURE = 0.04, 0.08
+_LEAST = 0.1  # probability of the best hit: with less, the store has nothing on the subject
+_UNCALIBRATED = 0.5  # what a relevance is worth as a probability
+_LONGEST_QUOTE, _LONGEST_QUERY = 160, 80
+_LISTED_WORDS = 4
 _ROLES = ("user", "assistant")
+# Failures that say nothing about what is stored; other codes only refuse one call.
+_FAILURE_CODES = frozenset(
+    {
+        ToolErrorCode.STORAGE,
+        ToolErrorCode.TIMEOUT,
+        ToolErrorCode.EMBEDDER,
+        ToolErrorCode.NO_PERMISSION,
+        ToolErrorCode.INTERNAL,
+    }
+)
 
 explain = partial(fill_phrase, read_phrases(Path(__file__).with_name("phrases.json")))
-"""Return a text of the rules in English or Chinese: a thought, a summary or a question."""
+"""Return a text in English or Chinese: a thought, a summary or a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the searches of a recall have found, the likeliest first."""
+
+    hits: Sequence[MemorySearchResultItem]
+    queries: tuple[str, ...]
+    failures: tuple[str, ...]  # error codes, in order
+    withheld: int  # the number of memories that may not be shown
+    successful_searches: int
+
+    @classmethod
+    def collect(cls, runs: Sequence[ToolRun]) -> "Findings":
+        """Merge the results of all searches; what no longer holds comes last."""
+        done = [(run, run.output) for run in runs if isinstance(run.output, SearchMemoriesOutput)]
+        outputs = [output for run, output in done if run.error is None]
+        hits: dict[str, MemorySearchResultItem] = {}
+        for item in (item for output in outputs for item in output.results):
+            known = hits.get(item.memory_key)
+            if known is None or probability_of(item) > probability_of(known):
+                hits[item.memory_key] = item
+        # An answer whose sources were found would outrank its own evidence.
+        kept = [hit for hit in hits.values() if not hits.keys() & set(hit.made_from)]
+        return cls(
+            hits=sorted(kept, key=lambda hit: (is_outdated(hit), -probability_of(hit))),
+            queries=tuple(dict.fromkeys(run.arguments["query"] for run, _ in done)),
+            failures=tuple(run.error for run in runs if run.error in _FAILURE_CODES),
+            withheld=max((output.withheld for output in outputs), default=0),
+            successful_searches=len(outputs),
+        )
+
+
+def probability_of(hit: MemorySearchResultItem) -> float:
+    """Return the probability that the search gave a hit; by words alone it gives none."""
+    return hit.relevance_score * _UNCALIBRATED if hit.probability is None else hit.probability
+
+
+def is_outdated(hit: MemorySearchResultItem) -> bool:
+    """Return True for a message whose memory a model or the user has superseded."""
+    return hit.kind == "message" and bool(hit.valid_to)
 
 
 def build_handoff(
-    request: ParsedRequest, situation: Situation, findings: Findings, selection: Selection
+    request: str, language: Language, findings: Findings, limit: Limit | None
 ) -> dict[str, Any]:
     """Return the handoff for the results of the searches."""
-    if not findings.successful_searches and not findings.candidates:
-        return _failure_handoff(request, findings, situation.last)
-    if selection.abstains:
-        return _not_found_handoff(request, situation, findings, selection)
-    return _evidence_handoff(request, findings, selection)
+    if not findings.successful_searches:
+        return _failure_handoff(language, findings, limit)
+    best = max(map(probability_of, findings.hits), default=0.0)
+    if best < _LEAST:
+        return _absence_handoff(request, language, findings, best)
+    return _evidence_handoff(request, language, findings, best)
 
 
-def build_window_handoff(
-    request: ParsedRequest, message: WindowMessage, stored: Sequence[Candidate]
-) -> dict[str, Any]:
-    """Return the handoff for a reference to a message of the conversation itself."""
-    language = request.language
-    speaker = explain(language, message.role if message.role in _ROLES else "somebody")
-    text = single_line(message.text, _MAX_QUOTE_LENGTH)
-    summary = explain(language, "summary_in_window", who=speaker, text=text)
-    confidence = _WINDOW_CONFIDENCE if stored else 0.0
-    return _fields(explain(language, "in_window"), summary, stored, confidence)
-
-
-def build_empty_handoff(request: ParsedRequest) -> dict[str, Any]:
+def build_unasked_handoff(language: Language) -> dict[str, Any]:
     """Return the handoff for a message that refers to nothing."""
-    language = request.language
     return _fields(explain(language, "nothing_asked"), explain(language, "summary_nothing_asked"))
 
 
 def _fields(
-    reason: str, summary: str, evidence: Iterable[Candidate] = (), confidence: float = 0.0
+    reason: str, summary: str, keys: Sequence[str] = (), confidence: float = 0.0
 ) -> dict[str, Any]:
     return {
         "reason": reason,
         "search_summary": summary,
-        "relevant_memory_keys": [candidate.key for candidate in evidence],
-        "confidence": confidence,
+        "relevant_memory_keys": list(keys),
+        "confidence": round(confidence, 2),
         "needs_more_info": False,
     }
 
 
 def _evidence_handoff(
-    request: ParsedRequest, findings: Findings, selection: Selection
+    request: str, language: Language, findings: Findings, best: float
 ) -> dict[str, Any]:
-    language = request.language
-    candidates = list(selection.candidates)
-    lines = [explain(language, "summary_found", asked=single_line(request.text, _MAX_QUERY_LENGTH))]
-    lines += [
-        _quote(request, "outdated", each, since=each.valid_to[:10])
-        if each.is_outdated
-        else _quote(request, "quote", each)
-        for each in candidates
-    ]
-    summary = _summarize(lines, request, findings)
-    reason = explain(language, "found", count=len(candidates))
-    reasoning = _explain_selection(request, findings, candidates)
-    return _fields(reason, summary, candidates, selection.confidence) | {"reasoning": reasoning}
-
-
-def _not_found_handoff(
-    request: ParsedRequest, situation: Situation, findings: Findings, selection: Selection
-) -> dict[str, Any]:
-    language = request.language
-    queries = dict.fromkeys(
-        f"“{single_line(run.arguments['query'], _MAX_QUERY_LENGTH)}”" for run in situation.searches
-    )
-    query_list = explain(language, "and").join(queries) or "-"
-    text = single_line(request.text, _MAX_QUERY_LENGTH)
-    phrase = "summary_withheld" if findings.withheld else "summary_not_found"
-    lines = [explain(language, phrase, asked=text, queries=query_list)]
-    lines += [_quote(request, "closest", hit) for hit in selection.candidates[:1]]
-    summary = _summarize(lines, request, findings)
-    confidence = round(min(selection.confidence / 2, 0.2), 2)
-    return _fields(explain(language, "not_found"), summary, confidence=confidence) | {
-        "needs_more_info": True,
-        "follow_up_question": explain(language, "ask_withheld")
-        if findings.withheld
-        else _follow_up_question(request),
-        "reasoning": explain(language, "why_not", count=len(findings.hits))
-        if findings.hits
-        else None,
+    count, least = (1, _BESIDE_SURE) if best >= _SURE else (_ITEMS, _MORE_PROBABILITY)
+    more = [hit for hit in findings.hits[count:_MOST_ITEMS] if probability_of(hit) >= least]
+    items = [*findings.hits[:count], *more]
+    lines = [explain(language, "summary_found", asked=single_line(request, _LONGEST_QUERY))]
+    lines += [_quote(language, "outdated" if is_outdated(hit) else "quote", hit) for hit in items]
+    count = findings.successful_searches
+    searches = explain(language, "once" if count == 1 else "times", count=count)
+    keys = [hit.memory_key for hit in items]
+    reason = explain(language, "found", count=len(items))
+    return _fields(reason, _summarize(language, lines, findings), keys, best) | {
+        "reasoning": explain(language, "why", chance=best, searches=searches)
     }
 
 
-def _failure_handoff(
-    request: ParsedRequest, findings: Findings, limit: Limit | None
+def _absence_handoff(
+    request: str, language: Language, findings: Findings, best: float
 ) -> dict[str, Any]:
+    queries = (f"“{single_line(query, _LONGEST_QUERY)}”" for query in findings.queries)
+    text = single_line(request, _LONGEST_QUERY)
+    phrase = "summary_withheld" if findings.withheld else "summary_not_found"
+    listed = explain(language, "and").join(queries) or "-"
+    lines = [explain(language, phrase, asked=text, queries=listed)]
+    lines += [_quote(language, "closest", hit) for hit in findings.hits[:_CLOSEST]]
+    summary = _summarize(language, lines, findings)
+    words = [each.word for each in extract_keywords(request, _LISTED_WORDS)]
+    asked = explain(language, "and").join(words) or explain(language, "this")
+    question = explain(language, "ask_withheld" if findings.withheld else "ask", words=asked)
+    reasoning = explain(language, "why_not", count=len(findings.hits)) if findings.hits else None
+    return _fields(explain(language, "not_found"), summary, confidence=best) | {
+        "needs_more_info": True,
+        "follow_up_question": question,
+        "reasoning": reasoning,
+    }
+
+
+def _failure_handoff(language: Language, findings: Findings, limit: Limit | None) -> dict[str, Any]:
     """Return the handoff after no search succeeded, which is not "nothing found"."""
-    language = request.language
     codes = _say_failures(language, findings)
     if codes:
         summary = say(language, "end_failed", reason=codes)
@@ -128,52 +164,29 @@ def _say_failures(language: Language, findings: Findings) -> str:
     return say_codes(language, *dict.fromkeys(findings.failures))
 
 
-def _summarize(lines: list[str], request: ParsedRequest, findings: Findings) -> str:
-    language, count = request.language, findings.withheld
-    codes = _say_failures(language, findings)
-    lines = [*lines, say(language, "matches_withheld", count=count)] if count else lines
-    return "\n".join([*lines, explain(language, "partly_failed", codes=codes)] if codes else lines)
+def _summarize(language: Language, lines: list[str], findings: Findings) -> str:
+    if findings.withheld:
+        lines = [*lines, say(language, "matches_withheld", count=findings.withheld)]
+    if codes := _say_failures(language, findings):
+        lines = [*lines, explain(language, "partly_failed", codes=codes)]
+    return "\n".join(lines)
 
 
-def _quote(request: ParsedRequest, phrase: str, hit: Candidate, **values: str) -> str:
-    text = single_line(hit.text, _MAX_QUOTE_LENGTH)
-    who = _speaker_name(request, hit)
-    return explain(request.language, phrase, when=hit.day, who=who, text=text, **values)
+def _quote(language: Language, phrase: str, hit: MemorySearchResultItem) -> str:
+    preview = hit.passage or hit.content_preview
+    summary = "" if preview.startswith(hit.summary) else hit.summary
+    text = single_line("\n".join(filter(None, (summary, preview))), _LONGEST_QUOTE)
+    since = (hit.valid_to or "")[:10]
+    who = _speaker_name(language, hit)
+    return explain(language, phrase, when=hit.created_at[:10], who=who, text=text, since=since)
 
 
-def _speaker_name(request: ParsedRequest, hit: Candidate) -> str:
-    if hit.speaker and hit.speaker not in _ROLES:
-        return hit.speaker
-    role = hit.role if hit.role in _ROLES else hit.speaker
+def _speaker_name(language: Language, hit: MemorySearchResultItem) -> str:
+    speaker = hit.space.rpartition(", ")[0] if hit.space else hit.speaker or ""
+    if speaker and speaker not in _ROLES:
+        return speaker
+    role = hit.role if hit.role in _ROLES else speaker
     if role in _ROLES:
-        return explain(request.language, role)
+        return explain(language, role)
     is_stored = hit.kind in ("memory", "knowledge")
-    return explain(request.language, hit.kind if is_stored else "somebody")
-
-
-def _explain_selection(
-    request: ParsedRequest, findings: Findings, candidates: list[Candidate]
-) -> str:
-    language = request.language
-    text = " ".join(candidate.text for candidate in candidates)
-    shared = [term for term in request.search_terms if word_coverage([term], text) >= 1]
-    words = explain(language, "and").join(dict.fromkeys(shared[:_MAX_LISTED_WORDS]))
-    count = findings.successful_searches
-    return explain(
-        language,
-        "why" if words else "why_meaning",
-        words=words,
-        score=max(candidate.score for candidate in candidates),
-        searches=explain(language, "once" if count == 1 else "times", count=count),
-    )
-
-
-def _follow_up_question(request: ParsedRequest) -> str:
-    language = request.language
-    terms = (request.exact_terms or request.words)[:_MAX_LISTED_WORDS]
-    if not terms and request.references:
-        return explain(language, "ask_bare", reference=request.references[0].text)
-    words = explain(language, "and").join(terms) or explain(language, "this")
-    if request.times.message_span is not None:
-        return explain(language, "ask_time", words=words, when=request.times.message_span.text)
-    return explain(language, "ask_words", words=words)
+    return explain(language, hit.kind if is_stored else "somebody")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from memrecall.search.request import Kind, Mode
+from memrecall.types import Doubt
 
 Days = Annotated[int, Field(ge=1, le=365)]
 MAX_KEYWORDS = 10
@@ -130,6 +131,7 @@ class MemorySearchResultItem(ToolOutput):
     made_from: list[str] = []  # keys that an assistant's answer is based on
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
+    doubts: list[Doubt] = []  # what of a model's fact its messages do not confirm
     space: str | None = None  # where it is from, if it is shared
     session_id: str | None = None  # for traces; models do not see these three
     why: dict[str, float] | None = None

@@ -16,7 +16,7 @@ from memrecall.types import Role, format_time
 
 _EVIDENCE_FIELDS = {
     *("memory_key", "kind", "summary", "speaker", "certainty"),
-    *("claimed_by", "conflicts_with", "truncated"),
+    *("claimed_by", "conflicts_with", "truncated", "checked", "doubts"),
 }
 
 
@@ -56,6 +56,7 @@ class RecallAnswer(ToolOutput):
     certainty: Certainty = Certainty.NONE
     summary: str
     memories: list[dict[str, str]] = Field(default_factory=list)
+    closest: list[str] | None = None  # quotes, if nothing was found that is likely to be meant
     follow_up_question: str | None = None
     withheld: int | None = None  # sensitive memories that match and may not be shown
     stop_reason: str
@@ -82,9 +83,11 @@ class RecallAnswer(ToolOutput):
                     "content": _excerpt(result, memory, length),
                     **memory.describe_conflict(result.language),
                     **origin_fields(memory),
+                    **({} if memory.checked else memory.describe_certainty(result.language)),
                 }
                 for memory in result.memories
             ],
+            closest=[_excerpt(result, memory, length) for memory in result.closest] or None,
             follow_up_question=result.handoff.follow_up_question,
             withheld=result.withheld or None,
             stop_reason=result.stop_reason.value,
@@ -120,6 +123,9 @@ class RecallReply(ToolOutput):
     certainty: Certainty
     abstained: bool
     memories: list[dict[str, Any]]
+    closest: list[str] = Field(
+        default_factory=list
+    )  # quotes, if nothing was found that is likely to be meant
     follow_up_question: str | None = None
     withheld: int = 0  # sensitive memories that match and may not be shown
     _block: str = PrivateAttr(default="")
@@ -144,6 +150,7 @@ class RecallReply(ToolOutput):
                 }
                 for memory in result.memories
             ],
+            closest=[_excerpt(result, memory, length) for memory in result.closest],
             follow_up_question=result.handoff.follow_up_question,
             withheld=result.withheld,
         )

@@ -1,13 +1,11 @@
 """`search_memories`: search of memories, and of messages as evidence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
 from functools import partial
 
 from memrecall.agent.conversation import Conversation
-from memrecall.agent.offline.request import repeats_request
 from memrecall.agent.result import QueryTried
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
 from memrecall.agent.tools.context import MAX_QUERY
@@ -21,7 +19,7 @@ from memrecall.agent.tools.models import (
 from memrecall.errors import InvalidArgument
 from memrecall.library.spaces import describe_origin
 from memrecall.scope import Scope
-from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, query_terms
+from memrecall.search import Hit, SearchPage, SearchRequest, all_terms
 from memrecall.search.sources import mark_outdated
 from memrecall.store import Store
 from memrecall.text.highlights import Highlighter
@@ -39,7 +37,6 @@ _REPETITIONS = 20  # more hits than requested, of which some may repeat the requ
 _LEAST_LEFT = 0.2  # of the probability, however much the repetitions have
 _MAX_LIMIT = 200
 _MAX_SOURCES = 10
-_MAX_REPHRASED = 2
 _MAX_ENTRIES = 3  # of the knowledge base, in addition to memories and messages
 
 
@@ -55,11 +52,11 @@ async def search_memories(
     if arguments.search_mode != "keyword":
         expansions = await expand_query(state, arguments.query)
     request = _make_request(state, arguments, expansions)
-    page, repetitions = await _search(state, request, arguments.limit)
+    page, repetitions = await _search(state, request)
     relaxed: list[str] = []
     if not page.results and (request.keywords or request.memory_types):
         request, relaxed = _relax(request)
-        page, repetitions = await _search(state, request, arguments.limit)
+        page, repetitions = await _search(state, request)
     page = replace(page, results=page.results[: arguments.limit])
     knowledge = await _find_knowledge(state, arguments)
     contents = [hit.content for hit in (*page.results, *knowledge)]
@@ -154,31 +151,25 @@ def _relax(request: SearchRequest) -> tuple[SearchRequest, list[str]]:
     return replace(request, query=query, keywords=(), memory_types=()), filters
 
 
-async def _search(state: RecallState, request: SearchRequest, limit: int) -> tuple[SearchPage, int]:
-    """Return a page without repetitions of the request, and how many there were.
-
-    The same question in other words would outrank its answer. It is last: a reply may follow it.
-    """
+async def _search(state: RecallState, request: SearchRequest) -> tuple[SearchPage, int]:
+    """Return a page without repetitions of the request, and how many there were."""
     wide = replace(request, limit=min(request.limit + _REPETITIONS, _MAX_LIMIT))
     found = await _cached_page(state, wide)
     page = await mark_outdated(state.library.store, state.scope, found)
-    kinds = await _find_repetitions(state.conversation, page.results)
-    asked = [hit for hit in page.results if kinds.get(hit.key) is not None]
+    asked = await _find_repetitions(state.conversation, page.results)
     told = _without(page.results, asked)
     hits = await add_sources(state.library.store, state.scope, request, told[: request.limit])
-    last = [hit for hit in asked if kinds[hit.key] is Repetition.REPHRASED][:_MAX_REPHRASED]
-    count = sum(kinds[hit.key] is Repetition.EXACT for hit in asked)
-    results = (*hits[: max(limit - len(last), 0)], *last) if last else tuple(hits)
-    return replace(page, results=results, total_found=page.total_found - count), count
+    total = page.total_found - len(asked)
+    return replace(page, results=tuple(hits), total_found=total), len(asked)
 
 
-def _without(hits: Sequence[Hit], asked: Sequence[Hit]) -> list[Hit]:
+def _without(hits: Sequence[Hit], asked: Collection[str]) -> list[Hit]:
     """Return the other hits, with the probability that what was asked before took from them."""
-    left = max(1 - sum(hit.probability or 0 for hit in asked), _LEAST_LEFT)
+    left = max(1 - sum(hit.probability or 0 for hit in hits if hit.key in asked), _LEAST_LEFT)
     return [
         hit if hit.probability is None else replace(hit, probability=min(hit.probability / left, 1))
         for hit in hits
-        if hit not in asked
+        if hit.key not in asked
     ]
 
 
@@ -196,53 +187,38 @@ async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage
     return page
 
 
-class Repetition(Enum):
-    """How a hit repeats the request, of which it is no evidence."""
+async def _find_repetitions(conversation: Conversation, hits: Sequence[Hit]) -> set[str]:
+    """Return the keys of hits that only repeat the request, and so are no evidence.
 
-    EXACT = auto()
-    REPHRASED = auto()  # the same question in other words
-
-
-async def _find_repetitions(
-    conversation: Conversation, hits: Sequence[Hit]
-) -> dict[str, Repetition | None]:
-    """Return how each hit repeats the request.
-
-    The caller's messages do, and what rules quoted: it is stored itself.
+    The caller's messages do, those with the same words, and what was quoted without a model: it is
+    stored itself.
     """
     if not conversation.messages:
-        return {}
+        return set()
     request = conversation.request.text
-    kinds: dict[str, Repetition | None] = {
-        hit.key: Repetition.EXACT
+    known = {
+        hit.key
         for hit in hits
         if conversation.has_message(hit.key, hit.content)
         or (hit.kind == "message" and hit.metadata.get(ANSWERED_BY) == BY_RULES)
     }
-    others = [hit for hit in hits if hit.kind == "message" and hit.key not in kinds]
+    others = [hit for hit in hits if hit.kind == "message" and hit.key not in known]
     texts = [hit.content for hit in others]
     length = sum(map(len, (request, *texts)))
     found = await in_process(length, compare_texts, request, texts)
-    return kinds | dict(zip((hit.key for hit in others), found, strict=True))
+    return known | {hit.key for hit, is_same in zip(others, found, strict=True) if is_same}
 
 
-def compare_texts(request: str, texts: Sequence[str]) -> list[Repetition | None]:
-    """Return how each text repeats a request."""
-    terms, topics = all_terms(request).keys(), query_terms(request).keys()
+def compare_texts(request: str, texts: Sequence[str]) -> list[bool]:
+    """Return for each text whether it has the words of a request and no others."""
+    terms = all_terms(request).keys()
 
     def is_same(text: str) -> bool:
-        if text.endswith(("?", "？")):
-            return query_terms(text).keys() <= topics
         # Most texts differ in their first word, which is found sooner than all of them.
         first = "".join(text.split(maxsplit=1)[:1])
         return all_terms(first).keys() <= terms and all_terms(text).keys() == terms
 
-    return [
-        Repetition.EXACT
-        if is_same(text.rstrip())
-        else (Repetition.REPHRASED if repeats_request(text, request) else None)
-        for text in texts
-    ]
+    return [is_same(text.rstrip()) for text in texts]
 
 
 def source_keys(role: str | None, metadata: Mapping[str, object]) -> list[str]:
@@ -374,6 +350,7 @@ def _result_item(state: RecallState, hit: Hit, passage: str | None) -> MemorySea
         made_from=source_keys(hit.role, hit.metadata),
         claimed_by=hit.claimed_by,
         conflicts_with=list(hit.conflicts_with),
+        doubts=list(hit.doubts),
         space=hit.space and describe_origin(hit.space, hit.author, hit.ts),
         session_id=hit.session_id,
         why=hit.why.as_dict(),

@@ -24,7 +24,7 @@ _WAITING = {
     EventKind.ITERATION: "asking the model",
     EventKind.RESULT: "asking the model",
     EventKind.STEER: "asking the model",
-    EventKind.FALLBACK: "continuing by rules",
+    EventKind.FALLBACK: "continuing offline",
 }
 
 

@@ -229,7 +229,7 @@ async def show_run(page: Page) -> None:
         show_fact(page.text("mode"), plan.mode)
         show_fact(page.text("questions"), str(len(evaluation.answers)))
         show_fact(page.text("embedder"), plan.embedder)
-        show_fact(page.text("model"), plan.model or page.text("rules"))
+        show_fact(page.text("model"), plan.model or page.text("no_model"))
         show_fact(page.text("version"), plan.version)
         for name in ("p50", "p95"):
             if metrics:

@@ -1,6 +1,7 @@
 """The explorer's view of a user's data as a whole: the log of changes, export and erasure."""
 
 import json
+from functools import partial
 from urllib.parse import quote
 
 from fastapi import Request, Response
@@ -90,6 +91,7 @@ async def show_user_data(page: Page) -> None:
                 widgets.show_fact(page.text(name), str(counts[name]))
         if waiting := await page.library.count_unembedded(scope.user_id):
             widgets.dim_label(page.text("rows_wait", count=waiting))
+    await _draw_extraction(page)
     with widgets.card(page.text("export_user")):
         ui.label(page.text("export_hint")).classes("mr-text")
         with widgets.row():
@@ -101,6 +103,52 @@ async def show_user_data(page: Page) -> None:
             widgets.draw_button(
                 page, "erase_user", lambda: _ask_erase(page), "delete_forever", look
             )
+
+
+async def _draw_extraction(page: Page) -> None:
+    """Draw what starts an extraction of stored messages, how far one is, and those to undo."""
+    memory = await page.memory()
+    running = {
+        job["job_id"]: page.text("extract_progress", read=job["read"], messages=job["messages"])
+        for job in await memory.jobs()
+        if job.get("kind") == "extraction" and job["state"] == "running"
+    }
+    with widgets.card(page.text("extract")):
+        ui.label(page.text("extract_hint")).classes("mr-text")
+        with widgets.row():
+            if page.service.model_client is None:
+                widgets.dim_label(page.text("extract_no_model"))
+            else:
+                widgets.draw_button(page, "extract", lambda: _ask_extract(page), "psychology")
+        for item in widgets.draw_list(await memory.extractions()):
+            run, count = str(item["run"]), int(item["messages"])
+            ui.label(running.get(run) or page.text("extract_run", messages=count))
+            widgets.dim_label(run)
+            ask = partial(_ask_undo_extraction, page, run, count)
+            widgets.draw_button(page, "undo_extraction", ask, "undo", "flat dense size=sm")
+
+
+async def _ask_extract(page: Page) -> None:
+    async def extract(_: bool) -> None:
+        await (await page.writable_memory()).extract_stored(background=True)
+        ui.navigate.reload()
+
+    memory = await page.writable_memory()
+    counts = await memory.extract_stored(dry_run=True)
+    if not counts["messages"]:
+        ui.notify(page.text("extract_nothing"))
+        return
+    shown = {name: f"{counts[name]:,}" for name in ("messages", "calls", "tokens")}
+    await widgets.confirm(page, page.text("ask_extract", **shown), page.text("extract"), extract)
+
+
+async def _ask_undo_extraction(page: Page, run: str, count: int) -> None:
+    async def undo(_: bool) -> None:
+        await (await page.writable_memory()).undo_extraction(run)
+        ui.navigate.reload()
+
+    question = page.text("ask_undo_extraction", messages=count)
+    await widgets.confirm(page, question, page.text("undo_extraction"), undo)
 
 
 async def _ask_export(page: Page) -> None:

@@ -47,10 +47,11 @@ _OPENED_USERS = 3  # whose indexes are open when the service is ready
 _ROLES = {
     SpaceRole.READER: "read_messages read_neighbors read_message search_messages_by_words"
     " search_messages_by_meaning list_memories search_memories get_memory read_history list_jobs"
-    " read_job recall_memories read_graph read_profile read_state handle_hook read_space"
-    " list_members remove_member read_space_audit list_viewers explain_access",
+    " read_job list_extractions recall_memories read_graph read_profile read_state handle_hook"
+    " read_space list_members remove_member read_space_audit list_viewers explain_access",
     SpaceRole.CONTRIBUTOR: "write_messages delete_message add_memories update_memory delete_memory"
-    " undo_memory purge_memory extract_relations summarize_session answer_message"
+    " undo_memory purge_memory extract_relations extract_stored undo_extraction"
+    " summarize_session answer_message"
     " promote_memory demote_memory",
     SpaceRole.ADMIN: "delete_memories sweep_memories export_user import_user erase_user set_member"
     " delete_space end_session",

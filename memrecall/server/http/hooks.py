@@ -85,7 +85,7 @@ async def handle_hook(
 async def _recall(
     context: RequestContext, request: Request, scope: Scope, binding: Binding, event: CapturedEvent
 ) -> tuple[str, int]:
-    """Return the block for a prompt, by rules alone, and how often a model was called for it."""
+    """Return the block for a prompt, and how often a model was called for it."""
     prompt = event.messages[0].content[:MAX_RECALLED]
     body = RecallRequest(
         query=prompt,

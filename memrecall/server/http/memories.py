@@ -15,6 +15,10 @@ from memrecall.server.http.memory_models import (
     Changed,
     DeleteAllQuery,
     DeletionQuery,
+    Extraction,
+    ExtractionReport,
+    ExtractionRun,
+    ExtractStoredRequest,
     FoundMemories,
     ItemQuery,
     MemoryHistory,
@@ -27,6 +31,7 @@ from memrecall.server.http.memory_models import (
     RemovalQuery,
     StartedJob,
     UnchangedSince,
+    UndoneExtraction,
     UpdatedMemory,
     UpdateRequest,
 )
@@ -39,7 +44,7 @@ router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
 
 MAX_JOBS = 20  # running jobs of one user
 _STAGES = ("memories", "relations", "checkpoint")
-_UNUSABLE = "the model's answer could not be used"
+_UNUSABLE = "the model's answer could not be used: the messages are kept, facts were not extracted"
 
 
 class UndoQuery(OwnerQuery):
@@ -70,11 +75,15 @@ class PurgedMemory(BaseModel):
 
 
 class Job(StartedJob):
-    """Background work: an add, with its result when it is done, or the summaries of a session."""
+    """Background work: an add or an extraction of stored messages, with its result when it is done,
+    or the summaries of a session. An extraction has read so many of its messages.
+    """
 
-    kind: Literal["add", "summaries"]
+    kind: Literal["add", "summaries", "extraction"]
     session_id: str | None
-    result: Added | None
+    result: Added | ExtractionReport | None
+    messages: int | None = None
+    read: int | None = None
 
 
 class JobList(BaseModel):
@@ -219,6 +228,32 @@ async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> 
     return JsonResponse(report)
 
 
+@router.post("/memories/extract", **route_options("extract_stored", Extraction))
+async def extract_stored(body: ExtractStoredRequest, context: Context) -> Response:
+    """Let the model read the stored messages that none has read, as after an import, in a job;
+    `dry_run` counts them. 409 if one is running. After an interruption, send it again.
+    """
+    memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
+    report = await memory.extract_stored(**body.arguments(), background=True)
+    job = {name: report.pop(name) for name in ("job_id", "state") if name in report}
+    context.log_fields["messages"] = report["messages"]
+    return JsonResponse({**report, "job": job or None})
+
+
+@router.get("/extractions", **route_options("list_extractions", Results[ExtractionRun]))
+async def list_extractions(query: _Owner, context: Context) -> Response:
+    """List the extractions of a user's stored messages that were not undone, the latest first."""
+    memory = await context.active_memory(query.user_id, project=query.project)
+    return JsonResponse({"results": await memory.extractions()})
+
+
+@router.post("/extractions/{run}/undo", **route_options("undo_extraction", UndoneExtraction))
+async def undo_extraction(run: PathId, query: _Owner, context: Context) -> Response:
+    """Take back what an extraction of stored messages has changed; its messages become unread."""
+    memory = await context.writable_memory(query.user_id, project=query.project)
+    return JsonResponse(await memory.undo_extraction(run))
+
+
 @router.get("/jobs", **route_options("list_jobs", JobList))
 async def list_jobs(query: _Owner, context: Context) -> Response:
     """List the background work of a user's last day."""
@@ -236,8 +271,13 @@ async def read_job(job_id: PathId, query: _Owner, context: Context) -> Response:
 def _public_job(job: dict[str, Any]) -> dict[str, Any]:
     kind, result = job.get("kind", "add"), job.get("result")
     report = _public_report(result) if kind == "add" and result is not None else None
+    progress: dict[str, Any] = {}
+    if kind == "extraction":
+        progress = {name: job.get(name) for name in ("messages", "read")}
+        report = result and {**result, "problems": describe_problems(result["problems"])}
     names = ("job_id", "state", "session_id")
-    return {**{name: job.get(name) for name in names}, "kind": kind, "result": report}
+    fields = {name: job.get(name) for name in names}
+    return {**fields, "kind": kind, "result": report, **progress}
 
 
 def _public_report(report: dict[str, Any]) -> dict[str, Any]:

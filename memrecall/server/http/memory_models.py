@@ -143,6 +143,13 @@ class AddRequest(SessionRequest):
     background: Annotated[Flag, Field(description="Respond when the messages are stored.")] = False
 
 
+class ExtractStoredRequest(SessionRequest):
+    """Which of the stored messages that no model has read are to be read."""
+
+    since: Annotated[Moment | None, Field(description="Only those said from then on.")] = None
+    dry_run: Annotated[Flag, Field(description="Count without reading.")] = False
+
+
 class MemorySearchRequest(SessionRequest):
     """A search of memories and messages, of one session if it is named."""
 
@@ -375,6 +382,51 @@ class Added(BaseModel):
     relations: list[ToldRelation]
     problems: list[str]
     job: StartedJob | None
+
+
+class Extraction(BaseModel):
+    """What a model is to read: messages of people, in calls that send about so many tokens. `run`
+    undoes it, and is the id of the job; null if there is nothing to read, and for a `dry_run`.
+    """
+
+    run: str | None
+    dry_run: bool
+    messages: int
+    calls: int
+    tokens: int
+    job: StartedJob | None
+
+
+class ExtractionReport(BaseModel):
+    """What a model has read, and the memories added, replaced by others and ended because of it;
+    `unread` messages are left, because of the `problems`.
+    """
+
+    run: str
+    messages: int
+    calls: int
+    tokens: int
+    read: int
+    unread: int
+    added: int
+    updated: int
+    ended: int
+    problems: list[str]
+
+
+class ExtractionRun(BaseModel):
+    """An extraction of stored messages that was not undone."""
+
+    run: str
+    messages: int
+
+
+class UndoneExtraction(BaseModel):
+    """The number of memories that an undo has changed, and of messages that are unread again."""
+
+    run: str
+    memories: int
+    messages: int
 
 
 class Changed(BaseModel):

@@ -47,6 +47,7 @@ revisions = owned_table(
     time_column("at", nullable=False),
     Column("before", json_type(), nullable=False),  # the values that an undo restores
     Column("undone", Boolean, nullable=False),
+    Column("run", id_type()),  # the extraction of stored messages that made the change
     PrimaryKeyConstraint("user_id", "memory_key", "number"),
     Index("ix_revisions_other", "user_id", "other_key"),
 )

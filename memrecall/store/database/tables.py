@@ -192,6 +192,8 @@ messages = owned_table(
     time_column("expires_at"),  # hidden from then on, with the first memory from it that expires
     # Set if the message itself was deleted: the keys of the memories that were hidden with it.
     Column("deletion", JSON(none_as_null=True)),
+    # What let a model read it for memories: `add`, or the run of an extraction; null: nothing yet.
+    Column("extracted_by", id_type()),
     PrimaryKeyConstraint("user_id", "message_id"),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
     UniqueConstraint(

@@ -24,6 +24,7 @@ from memrecall.store.messages.records import (
     WriteResult,
     insert_messages,
 )
+from memrecall.store.messages.unread import Reading, note_reading
 from memrecall.store.privacy import protect_new, protect_values
 from memrecall.store.texts import truncate
 from memrecall.text.privacy import PrivacyPolicy
@@ -32,6 +33,7 @@ from memrecall.types import ID_LENGTH, NewMemory, NewMessage, Origin, check_text
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 CONFIRMED = "the user said so"
 SYSTEM = "memrecall"  # the actor of changes without one
+_TAKEN_BACK = 100  # memories in one transaction, so that the writers of other users need not wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +175,38 @@ class MemoryChanges:
             lambda writer: writer.undo_message(message_id),
         )
 
+    async def undo_run(self, run: str, *, actor: str) -> tuple[list[str], int | None]:
+        """Take back some of what an extraction of stored messages changed, the latest first.
+
+        Return the changed memories, and in the last call how many messages are unread again; until
+        then None.
+        """
+        unread: int | None = None
+
+        async def write(writer: MemoryWriter) -> list[str]:
+            nonlocal unread
+            changed, is_last = await writer.take_back(run, _TAKEN_BACK)
+            unread = await writer.forget_reading(run) if is_last else None
+            return changed
+
+        changed = await self._write(AuditEntry("undo_extraction", actor, run), write)
+        return changed, unread
+
     async def apply_plan(
-        self, steps: Sequence[PlanStep], *, actor: str, decided_at: int | None = None
+        self,
+        steps: Sequence[PlanStep],
+        *,
+        actor: str,
+        decided_at: int | None = None,
+        reading: Reading | None = None,
     ) -> list[PlanOutcome]:
         """Apply the steps that extraction decided on, all or none; return their outcomes.
 
         OutdatedPlan if a memory of the user changed after the change `decided_at`. Without it,
         others may have written since the plan was made: a memory that exists already is not stored
-        twice, and one that replaces a missing memory is simply added.
+        twice, and one that replaces a missing memory is simply added. The messages of the
+        `reading` that the plan comes from are noted as read with it; Conflict if a run may not read
+        them any more.
         """
         steps = [_protect_step(self._database.privacy, step) for step in steps]
 
@@ -189,7 +215,10 @@ class MemoryChanges:
             last = await connection.scalar(LAST_CHANGE, {"of_user": self._scope.user_id})
             if decided_at not in (None, last):
                 raise OutdatedPlan("other writers change the memories all the time")
-            writer = MemoryWriter(connection, locks, self._scope, actor)
+            if reading is not None:
+                await note_reading(connection, self._scope.user_id, reading)
+            run = reading.run if reading else None
+            writer = MemoryWriter(connection, locks, self._scope, actor, run)
             outcomes: list[PlanOutcome] = []
             successors: dict[int | None, str | None] = {}
             for step in steps:

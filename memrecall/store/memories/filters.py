@@ -55,7 +55,11 @@ TIME_FIELDS = (
     "expires_at",
     "last_recalled_at",
 )
-_COLUMNS = {**TEXT_FIELDS, **{name: name for name in (*FLAG_FIELDS, *TIME_FIELDS)}}
+PROVENANCE_FIELDS = ("actor", "origin")  # texts; messages have none
+_COLUMNS = {
+    **TEXT_FIELDS,
+    **{name: name for name in (*FLAG_FIELDS, *TIME_FIELDS, *PROVENANCE_FIELDS)},
+}
 # What a message has of the fields of a memory.
 _MESSAGE_FIELDS: dict[str, ColumnElement[Any]] = {
     **{
@@ -258,6 +262,11 @@ def to_condition(
 def _compare_field(
     table: Table, name: str, symbol: Operator, value: Scalar, dialect: DatabaseDialect
 ) -> ColumnElement[bool]:
+    if name in PROVENANCE_FIELDS and table is memories:
+        if value is None:
+            return false()
+        compare = _comparison(symbol, dialect)
+        return dialect.compare_json(memories.c.provenance, name, compare, value)
     column = memories.c[name] if table is memories else _MESSAGE_FIELDS.get(name, null())
     if value is None:
         return column.is_(None)

@@ -98,7 +98,7 @@ class PendingChange:
         can_expire = self.row["expires_at"] or self.values.get("expires_at")
         return self.row["source_message_ids"] if can_expire else ()
 
-    def revision(self, number: int, now: datetime, actor: str) -> dict[str, Any]:
+    def revision(self, number: int, now: datetime, actor: str, run: str | None) -> dict[str, Any]:
         """Return the history entry, with the old values as JSON."""
         before = {name: self.row[name] for name in self.values if name != "search_text"}
         if any(self.hidden.values()):
@@ -120,11 +120,16 @@ class PendingChange:
                 for name, value in before.items()
             },
             "undone": False,
+            "run": run,
         }
 
 
 async def write_changes(
-    connection: AsyncConnection, locks: Locks, changes: Sequence[PendingChange], actor: str
+    connection: AsyncConnection,
+    locks: Locks,
+    changes: Sequence[PendingChange],
+    actor: str,
+    run: str | None = None,
 ) -> None:
     """Write changes of one user's memories and their history; the caller saves the locks."""
     if not changes:
@@ -137,7 +142,7 @@ async def write_changes(
         state = {name: change.values.get(name, change.row[name]) for name in _STATE}
         rows.append({**change.key, **state, "change_no": locks.next_change(user_id)})
         numbers[key] = numbers.get(key, 0) + 1
-        history.append(change.revision(numbers[key], locks.now, actor))
+        history.append(change.revision(numbers[key], locks.now, actor, run))
     statement = update(memories).where(
         memories.c.user_id == bindparam("of_user"), memories.c.memory_key == bindparam("of_key")
     )

@@ -33,11 +33,19 @@ _NOT_COLUMNS = {"content", "source_message_ids", "conflicts_with", "doubts", "sa
 class MemoryInserter:
     """Inserts one scope's memories in one transaction; the caller locks and saves the locks."""
 
-    def __init__(self, connection: AsyncConnection, locks: Locks, scope: Scope, actor: str) -> None:
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        locks: Locks,
+        scope: Scope,
+        actor: str,
+        run: str | None = None,
+    ) -> None:
         self._connection = connection
         self._locks = locks
         self._scope = scope
         self._actor = actor
+        self._run = run  # the extraction of stored messages, if that writes
 
     @property
     def is_shared(self) -> bool:
@@ -77,7 +85,7 @@ class MemoryInserter:
             if stored is not None:
                 require_equal(row, stored)
                 continue
-            if session is not None:
+            if session is not None and self._run is None:  # its messages were said before its end
                 session.require_open()
             row["change_no"] = self._locks.next_change(self._scope.user_id)
             new_rows[row["memory_key"]] = row
@@ -148,6 +156,7 @@ class MemoryInserter:
             conflicts_with=memory.conflicts_with,
             doubts=memory.doubts,
             said_at=memory.said_at,
+            run=self._run,
         )
         row = {
             **memory.model_dump(exclude=_NOT_COLUMNS),

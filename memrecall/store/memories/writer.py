@@ -9,6 +9,7 @@ from sqlalchemy import Select, or_, select, update
 from memrecall.errors import Conflict, NotFound
 from memrecall.json_objects import check_metadata
 from memrecall.store.database.locks import agent_of
+from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import in_project, mentions
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.expiry import MessageExpiry
@@ -29,6 +30,7 @@ from memrecall.store.memories.history import (
 )
 from memrecall.store.memories.insertion import MemoryInserter, with_key
 from memrecall.store.memories.removal import MessageRemover
+from memrecall.store.messages.unread import forget_reading
 from memrecall.store.texts import truncate, with_search_text
 from memrecall.types import NewMemory, Origin
 
@@ -252,6 +254,64 @@ class MemoryWriter(MemoryInserter):
         restored = with_search_text(row, values)
         return PendingChange(row, restored, "UNDO", reason, revision["other_key"])
 
+    async def take_back(self, run: str, limit: int) -> tuple[list[str], bool]:
+        """Hide the last memories that an extraction added, and restore what they replaced.
+
+        Return the changed keys, and whether nothing of the run is left.
+        """
+        of_run = memories.c.provenance["run"].as_string() == run
+        statement = filter_visible(select(memories.c.memory_key), self._scope)
+        statement = statement.where(of_run, memories.c.deleted_at.is_(None))
+        latest_first = statement.order_by(memories.c.created_at.desc(), memories.c.memory_key)
+        keys = list(await self._connection.scalars(latest_first.limit(limit)))
+        changed = [name for key in keys for name in await self._take_back_memory(key, run)]
+        if len(keys) == limit:
+            return changed, False
+        return changed + await self._take_back_ends(run), True
+
+    async def _take_back_memory(self, memory_key: str, run: str) -> list[str]:
+        """Hide a memory that an extraction added; return it with what changed because of it.
+
+        What holds in its place stays, as the successor of what it replaced itself.
+        """
+        row = await self._find(memory_key)
+        successor = await self._find_any(row["superseded_by"])
+        hidden = PendingChange(row, {"deleted_at": self._locks.now}, "UNDO", f"undo of {run}")
+        if successor is None or successor["deleted_at"] is not None:
+            ended = await revisions_by(self._connection, self._scope.user_id, memory_key)
+            changes = [await self._taking_back(revision) for revision in ended]
+            await self._write(*changes, hidden)
+            return [change.row["memory_key"] for change in (*changes, hidden)]
+        predecessor = await self._find_any(row["supersedes"])
+        if predecessor is not None and predecessor["superseded_by"] == memory_key:
+            await self._relink(predecessor, row, successor)
+        else:
+            key = (memories.c.user_id == row["user_id"], memories.c.supersedes == memory_key)
+            await self._connection.execute(update(memories).where(*key).values(supersedes=None))
+        await self._write(hidden)
+        return [memory_key, successor["memory_key"]]
+
+    async def _take_back_ends(self, run: str) -> list[str]:
+        """Restore the memories that an extraction ended because somebody asked to forget them."""
+        statement = select(revisions.c.memory_key, revisions.c.number).where(
+            revisions.c.user_id == self._scope.user_id,
+            revisions.c.run == run,
+            revisions.c.event == "DELETE",
+            revisions.c.other_key.is_(None),
+            revisions.c.undone.is_(False),
+        )
+        changes = []
+        for row in (await self._connection.execute(statement)).all():
+            last = await last_revision(self._connection, self._scope.user_id, row.memory_key)
+            if last is not None and last["number"] == row.number:  # nobody has changed it since
+                changes.append(await self._taking_back(last))
+        await self._write(*changes)
+        return [change.row["memory_key"] for change in changes]
+
+    async def forget_reading(self, run: str) -> int:
+        """Let the messages of an extraction be read again; return their number."""
+        return await forget_reading(self._connection, self._scope, run)
+
     async def find_content(self, memory_key: str) -> str | None:
         """Return the content of a memory of the user; None if there is none."""
         statement = select(memories.c.content).where(
@@ -316,7 +376,7 @@ class MemoryWriter(MemoryInserter):
         for change in changes:
             self._locks.require_own(self._scope, change.row["author"])
         actor = self._scope.author or self._actor
-        await write_changes(self._connection, self._locks, changes, actor)
+        await write_changes(self._connection, self._locks, changes, actor, self._run)
         expiry = MessageExpiry(self._connection, self._locks, self._scope.user_id)
         await expiry.follow({name for change in changes for name in change.expiring_sources})
 

@@ -25,7 +25,7 @@ from memrecall.store.database.statements import new_epoch
 from memrecall.store.database.tables import meta, metadata
 from memrecall.text import TEXT_VERSION, analyze
 
-LATEST = 12
+LATEST = 13
 
 
 async def upgrade(database: Database, target: int = LATEST) -> None:

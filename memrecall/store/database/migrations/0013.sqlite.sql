@@ -1,0 +1,3 @@
+ALTER TABLE messages ADD COLUMN extracted_by VARCHAR(64);
+
+ALTER TABLE revisions ADD COLUMN run VARCHAR(64);
