@@ -37,7 +37,7 @@ from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules, load_prompt
 from memrecall.scope import DEFAULT_NAME, KEY_MEMBER, Scope
 from memrecall.store import WriteStatus
-from memrecall.types import Language, Message, NewMessage, Role
+from memrecall.types import EXTRACTION, Language, Message, NewMessage, Role
 
 _log = logging.getLogger(__name__)
 
@@ -192,7 +192,15 @@ class Chat:
             return
         # Imported here because most chats do not extract.
         from memrecall.memory import AsyncMemory
+        from memrecall.memory.ingest import Addition, note_memory
 
+        if self._uses_rules:  # `add` makes no memory of the message, which is stored already
+            note = note_memory(message, Addition(scope=scope, messages=[message]))
+            if note is not None:
+                source = {"source_message_ids": (message.message_id,)}
+                new = [note[0].model_copy(update=source)]
+                await self._library.add_memories(scope, new, origin=note[1], actor=EXTRACTION)
+            return
         user = scope.member if scope.space else scope.user_id
         key = scope.member if scope.member and scope.member.startswith(KEY_MEMBER) else None
         memory = AsyncMemory(library=self._library, model_client=self._client)

@@ -24,7 +24,6 @@ from memrecall.text.times import TimeSpan, parse_period
 Entered = tuple[tuple[Scope, UserVersion], ...]
 SearchOwner = Callable[[Scope, UserVersion | None], Awaitable[SearchPage]]
 SearchMessages = Callable[[Scope], Awaitable[ScoredPage]]
-_MOST_COMPARED = 20  # memories of a page, each with the others
 
 
 async def enter_all(store: Store, scope: Scope) -> Entered:
@@ -47,7 +46,6 @@ class SpaceSearch(ABC):
 
     store: Store
     vectors: VectorWriter
-    # A layer above that reads sentences sets it: whether two memories cannot both hold.
 
     @abstractmethod
     async def search(

@@ -29,7 +29,14 @@ from memrecall.memory.summaries import SummaryWriter
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import SearchRequest
-from memrecall.store import MemoryQuery, PlanOutcome, PlanStep, Reading
+from memrecall.store import (
+    MemoryQuery,
+    PlanOutcome,
+    PlanStep,
+    Reading,
+    WriteResult,
+    WriteStatus,
+)
 from memrecall.store.privacy import protect_new
 from memrecall.types import (
     EXTRACTION,
@@ -114,11 +121,20 @@ class Ingestor:
             memories = [_message_memory(message, addition) for message in messages]
             return await self._store_with_memories(scope, messages, memories)
         if self._extractor is None and addition.memory_type != PROCEDURAL:
-            notes = [_note_memory(message, addition) for message in messages]
+            notes = [note_memory(message, addition) for message in messages]
             if any(notes):
                 return await self._store_with_memories(scope, messages, notes)
         result = await self._library.add_messages(scope, messages)
-        return StoredMessages(messages, result)
+        return StoredMessages(messages, result, hidden=await self._find_hidden(scope, result))
+
+    async def _find_hidden(self, scope: Scope, result: WriteResult) -> frozenset[str]:
+        """Return which messages of a write were stored before and are hidden."""
+        outcomes = zip(result.ids, result.statuses, strict=True)
+        same = {name for name, status in outcomes if status is WriteStatus.SAME}
+        if not same:
+            return frozenset()
+        timeline = self._library.store.timeline(Scope.of_owner(scope.user_id))
+        return frozenset(same - {m.message_id for m in await timeline.get_many(sorted(same))})
 
     async def _store_with_memories(
         self,
@@ -135,7 +151,8 @@ class Ingestor:
             if pair is not None and key is not None:
                 added.append((PlanOutcome.of_content("ADD", key, pair[0].content), message))
         self._library.vectors.expect({scope.user_id: result.stored + len(added)})
-        return StoredMessages(messages, result, tuple(added))
+        hidden = await self._find_hidden(scope, result)
+        return StoredMessages(messages, result, tuple(added), hidden)
 
     async def finish(
         self, addition: Addition, stored: StoredMessages, problems: Sequence[str] = ()
@@ -568,7 +585,7 @@ def _message_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory,
     return memory, origin_of(message.role)
 
 
-def _note_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory, Origin] | None:
+def note_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory, Origin] | None:
     """Return the memory of a message that asks to remember something, or None."""
     text = noted_text(message.content) if message.role is Role.USER else None
     if text is None:

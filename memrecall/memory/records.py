@@ -62,14 +62,19 @@ class StoredMessages:
     messages: Sequence[NewMessage]
     written: WriteResult
     added: tuple[tuple[PlanOutcome, NewMessage], ...] = ()
+    hidden: frozenset[str] = frozenset()  # ids of messages that were stored and deleted before
 
     def pairs(self) -> list[tuple[NewMessage, str]]:
-        """Return the messages with their ids, without those that were erased before.
+        """Return the messages with their ids, without those that were deleted before.
 
-        Nothing is derived from an erased message again, however it is sent.
+        Nothing is derived from a hidden or erased message again, however it is sent.
         """
         outcomes = zip(self.messages, self.written.ids, self.written.statuses, strict=True)
-        return [(m, name) for m, name, status in outcomes if status is not WriteStatus.ERASED]
+        return [
+            (message, name)
+            for message, name, status in outcomes
+            if status is not WriteStatus.ERASED and name not in self.hidden
+        ]
 
     def receipt(self) -> dict[str, Any]:
         """Return the fields of the result of an `add` that are about its messages."""

@@ -1,6 +1,8 @@
 """What people state in a chat is remembered, if the options say so."""
 
 import json
+import re
+from collections.abc import Callable
 
 import pytest
 
@@ -8,50 +10,107 @@ from memrecall.chat import GroupChat, SingleChat
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.store import MemoryQuery
-from memrecall.testing import ScriptedClient, fail, say
+from memrecall.testing import Request, ScriptedClient, Step, fail, repeat, say
 from tests.cases import check_each_async
 
+from ..extraction.helpers import answer, prompt_lines, stated
 from ..model.openai_server import ModelServer, memrecall_client, text
-from .chat_helpers import LIN, MEMBERS, TEAM, collect_turn, make_options
+from .chat_helpers import LIN, MEMBERS, TEAM, collect_turn, make_options, stored_messages
+
+
+def reading(pattern: str, fact: str) -> Callable[[Request], Step]:
+    """Return a model that answers "Noted.", and reads a fact that replaces all that is known."""
+
+    def react(request: Request) -> Step:
+        if '{"now": ' not in str(request.messages[-1].content):
+            return say("Noted.")
+        lines = prompt_lines(request)
+        known = [line["known"] for line in lines if "known" in line]
+        new = [line for line in lines if "id" in line and not line.get("context")]
+        facts = [
+            stated(match.expand(fact), line["id"], field="home", replaces=known)
+            for line in new
+            if line["role"] == "user" and (match := re.search(pattern, line["text"]))
+        ]
+        return answer(facts=facts)
+
+    return react
+
+
+class TestWithoutModel:
+    async def test_only_what_the_user_asks_to_remember_becomes_a_memory(
+        self, library: Library
+    ) -> None:
+        async def check(case: tuple[str, str, str]) -> None:
+            request, note, statement = case
+            for is_on in (True, False):
+                scope = Scope(f"{note} {is_on}", session_id="now")
+                chat = SingleChat(library, scope, options=make_options(extract=is_on))
+                for said in (statement, request, "What?", "谁？"):
+                    await chat.answer(said)
+                assert await stored_memories(library, scope) == [note] * is_on
+                kept = [message.content for message in await stored_messages(library, scope)]
+                assert {statement, request} <= set(kept)
+
+        cases = [
+            ("Remember that the key is at Jo's.", "the key is at Jo's.", "I live in Berlin."),
+            ("记住，钥匙在老王那里。", "钥匙在老王那里。", "我住在成都。"),
+        ]
+        await check_each_async(cases, check)
+
+    async def test_repeated_request_is_remembered_once(self, sqlite_library: Library) -> None:
+        scope = Scope("once", session_id="now")
+        chat = SingleChat(sqlite_library, scope, options=make_options(extract=True))
+        for _ in range(2):
+            await chat.answer("Note: my cat is called Momo.", message_id="q1")
+        assert await stored_memories(sqlite_library, scope) == ["my cat is called Momo."]
+
+    async def test_group_remembers_what_its_people_ask_for(self, sqlite_library: Library) -> None:
+        chat = GroupChat(sqlite_library, TEAM, MEMBERS, options=make_options(extract=True))
+        await chat.post("ann", "Remember that I am allergic to walnuts.")
+        await chat.post("bot", "Remember that I am allergic to tests.")
+        assert await stored_memories(sqlite_library, TEAM) == ["I am allergic to walnuts."]
 
 
 class TestExtraction:
     """What people state is remembered, if the options say so."""
 
     STATEMENTS = (
-        ("I live in Hamburg.", "Actually I live in Berlin since March.", "Berlin", "Hamburg"),
-        ("我住在厦门。", "其实我现在住在成都。", "成都", "厦门"),
+        (r"live in (\w+)", "User lives in \\1.", "I live in Bonn.", "Now I live in Berlin."),
+        (r"住在(\w+)", "用户住在\\1。", "我住在厦门。", "其实我现在住在成都。"),
     )
 
     async def test_statements_become_memories(self, library: Library) -> None:
         async def check(case: tuple[str, str, str, str]) -> None:
-            first, second, city, earlier = case
+            pattern, fact, first, second = case
+            match = re.search(pattern, second)
+            assert match is not None
             for is_on in (True, False):
-                scope = Scope(f"{city} {is_on}", session_id="now")
-                chat = SingleChat(library, scope, options=make_options(extract=is_on))
+                scope = Scope(f"{second} {is_on}", session_id="now")
+                client = ScriptedClient([repeat(reading(pattern, fact), 20)])
+                chat = SingleChat(library, scope, client, options=make_options(extract=is_on))
                 for words in (first, second, "What?", "谁？"):
                     await chat.answer(words)
-                memories = await stored_memories(library, scope)
-                assert any(city in memory for memory in memories) is is_on
-                assert not any(earlier in memory for memory in memories)
+                assert await stored_memories(library, scope) == [match.expand(fact)] * is_on
+                assert len(client.requests) == 4 + 2 * is_on  # a mere question is not read
 
         await check_each_async(self.STATEMENTS, check)
 
     async def test_repeated_message_is_extracted_once(self, sqlite_library: Library) -> None:
         scope = Scope("once", session_id="now")
-        chat = SingleChat(sqlite_library, scope, options=make_options(extract=True))
+        client = ScriptedClient([repeat(reading(r"called (\w+)", r"User's cat is \1."), 20)])
+        chat = SingleChat(sqlite_library, scope, client, options=make_options(extract=True))
         for _ in range(2):
             await chat.answer("My cat is called Momo.", message_id="q1")
-        (memory,) = await stored_memories(sqlite_library, scope)
-        assert "Momo" in memory
+        assert await stored_memories(sqlite_library, scope) == ["User's cat is Momo."]
 
     async def test_group_members_statements_become_memories(self, sqlite_library: Library) -> None:
-        chat = GroupChat(sqlite_library, TEAM, MEMBERS, options=make_options(extract=True))
+        client = ScriptedClient([repeat(reading(r"allergic to (\w+)", r"Ann avoids \1."), 20)])
+        chat = GroupChat(sqlite_library, TEAM, MEMBERS, client, options=make_options(extract=True))
         await chat.post("ann", "I am allergic to walnuts.")
         await chat.post("bot", "I am allergic to tests.")
-        memories = await stored_memories(sqlite_library, TEAM)
-        assert any("walnuts" in memory for memory in memories)
-        assert not any("tests" in memory for memory in memories)
+        assert await stored_memories(sqlite_library, TEAM) == ["Ann avoids walnuts."]
+        assert len(client.requests) == 1
 
     @pytest.mark.concurrent
     async def test_model_extracts_after_it_has_answered(

@@ -19,6 +19,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.settings import Settings
 from memrecall.types import NewMessage, Role
+from tests.extractors import SentenceExtractor
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = Path(__file__).parent / "sample_plugin.py"
@@ -73,7 +74,8 @@ class TestSamplePlugin:
             graph_db="sample:here",
             vector_db="sample",
         )
-        async with AsyncMemory(settings=settings, user_id="ann") as memory:
+        extractor = SentenceExtractor()
+        async with AsyncMemory(settings=settings, extractor=extractor, user_id="ann") as memory:
             for text in ("I live in Paris.", "I like green tea.", "I play chess."):
                 await memory.add(text)
             answer = await memory.search("Who likes green tea?")

@@ -281,10 +281,9 @@ async def test_one_search_covers_own_data_and_spaces(memory: AsyncMemory) -> Non
     assert own["memory"] == "user's launch is Sunday"
     assert (shared["memory"], shared["author"]) == ("Ann's launch is Friday", "Ann")
     assert shared["id"].startswith(f"{OWNER}/")
-    # They contradict each other, and both are shown.
-    (conflict,) = own["conflicts_with"]
-    assert (conflict["id"], conflict["author"]) == (shared["id"], "Ann")
-    assert [conflict["memory"] for conflict in shared["conflicts_with"]] == [own["memory"]]
+    # Both are shown, and nothing judges which of them holds.
+    assert own["conflicts_with"] == shared["conflicts_with"] == []
+    assert own["valid_to"] is shared["valid_to"] is None
     chances = [item["probability"] for item in found]
     assert chances == sorted(chances, reverse=True)
     assert not any(item.get("space") for item in (await ann.search("launch"))["results"])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 
 from memrecall.extraction.protocol import (
+    USER,
     Entity,
     Extracted,
     Fact,
@@ -17,10 +18,14 @@ from memrecall.extraction.protocol import (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an extractor finds in one text: facts, and relations as source, name, destination."""
+    """What an extractor finds in one text: facts, and relations as source, name, destination.
+
+    `name` is the user's.
+    """
 
     facts: tuple[Fact, ...] = ()
     relations: tuple[tuple[str, str, str], ...] = ()
+    name: str | None = None
 
 
 @dataclass(slots=True)
@@ -51,7 +56,13 @@ class FixedExtractor:
             for named in self._known(utterance).relations
         )
         names = {end for relation in relations for end in (relation.source, relation.destination)}
-        return Extracted(facts, tuple(Entity(name) for name in sorted(names)), relations)
+        users = tuple(
+            Entity(USER, "person", (name,), (utterance.message_id,))
+            for utterance in utterances
+            if (name := self._known(utterance).name)
+        )
+        entities = (*users, *(Entity(name) for name in sorted(names)))
+        return Extracted(facts, entities, relations)
 
     async def summarise(
         self, lines: str | Sequence[Utterance | str], limit_characters: int

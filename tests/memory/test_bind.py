@@ -107,10 +107,11 @@ class TestDeleteAllByAgent:
         await library.store.owners.set_user_enabled("cy", False)
 
         dry_run = await unbound_memory.delete_all(agent_id="a1", dry_run=True)
-        assert (dry_run["found"], dry_run["users"], dry_run["deleted"]) == (2, 2, 0)
+        assert (dry_run["memories"], dry_run["messages"], dry_run["users"]) == (2, 2, 2)
+        assert dry_run["deleted"] == 0
         result = await unbound_memory.delete_all(agent_id="a1")
 
-        assert (result["deleted"], result["users"]) == (2, 2)
+        assert (result["memories"], result["messages"], result["users"]) == (2, 2, 2)
         assert await list_memories(unbound_memory, "ann") == ["ann of a2"]
         assert await list_memories(unbound_memory, "ben") == ["ben of a2"]
         assert (
@@ -121,14 +122,16 @@ class TestDeleteAllByAgent:
         for user in ("ann", "ben"):
             await unbound_memory.add("in s1", user, session_id="s1", infer=False)
             await unbound_memory.add("in s2", user, session_id="s2", infer=False)
-        assert (await unbound_memory.delete_all(session_id="s1"))["deleted"] == 2
+        deleted = await unbound_memory.delete_all(session_id="s1")
+        assert (deleted["memories"], deleted["messages"]) == (2, 2)
         assert await list_memories(unbound_memory, "ann") == ["in s2"]
 
     async def test_delete_all_respects_bound_user(self, unbound_memory: AsyncMemory) -> None:
         for user in ("ann", "ben"):
             await unbound_memory.add("of a1", user, "a1", infer=False)
-        assert (await unbound_memory.bind(user_id="ann").delete_all(agent_id="a1"))["deleted"] == 1
-        assert (await unbound_memory.delete_all("ben", "a1"))["deleted"] == 1
+        of_ann = await unbound_memory.bind(user_id="ann").delete_all(agent_id="a1")
+        assert (of_ann["memories"], of_ann["messages"], of_ann["users"]) == (1, 1, 1)
+        assert (await unbound_memory.delete_all("ben", "a1"))["deleted"] == 2
 
 
 def test_sync_memory_can_bind(tmp_path: object) -> None:

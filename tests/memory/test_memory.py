@@ -208,7 +208,10 @@ class TestSearch:
         assert await search_texts(memory, "tea", filters={"year": {"gt": 2021}}) == ["black tea"]
         assert await search_texts(memory, "tea", session_id="s") == ["green tea"]
         assert await search_texts(memory, "tea", run_id="s") == ["green tea"]
-        assert await search_texts(memory, "tea", threshold=1.0) == []
+        page = await memory.search("tea", "ann", threshold=1.0)
+        assert (page["total_found"], page["below_threshold"]) == (0, 2)
+        assert page["message"].startswith("2 below the threshold of 1; the best scores 0.")
+        assert all(item["below_threshold"] for item in page["results"])
         assert len(await search_texts(memory, "tea", kinds="message")) == 2
         assert len(await search_texts(memory, "tea", limit=1)) == 1
         for rerank in (True, False):

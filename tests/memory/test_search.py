@@ -162,9 +162,11 @@ class TestIdsOfMessages:
         assert shown
         assert shown.items() <= found.items()
         report = await memory.delete(found["id"])
-        assert (report["event"], report["deleted"]) == ("DELETE", 1)
+        assert (report["event"], report["memories"], report["messages"]) == ("DELETE", [], [])
         assert await memory.get(found["id"]) is None
         assert (await memory.search("kingfisher", "ann"))["results"] == []
+        await memory.undo(found["id"])
+        assert await memory.get(found["id"]) == shown
 
     async def test_update_refuses_a_message(self, ann: AsyncMemory) -> None:
         (key,) = (await ann.add("the kingfisher is blue"))["messages"]
@@ -188,6 +190,7 @@ async def test_the_user_in_a_query_matches_no_label(
     settings, extractor = make_settings(location), SentenceExtractor()
     async with AsyncMemory(settings=settings, extractor=extractor, user_id="ann") as memory:
         await memory.add(said)
+        await (await memory._open()).library.vectors.settle()
         for options in ({"kinds": "memory"}, {"kinds": "all"}):
             scores = [
                 {item["memory"]: item["score"] for item in await search(memory, query, **options)}

@@ -24,6 +24,7 @@ def message(at: int, **changes: Any) -> SimpleNamespace:
         "project": None,
         "session_id": "s",
         "sequence_no": at,
+        "valid_to": None,  # the expiry of a memory from it
         "deleted_at": None,
         "asks": False,
         "search_text": analyze(changes.pop("content", "tea")).to_search_text(),

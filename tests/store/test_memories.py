@@ -26,6 +26,7 @@ FULL = NewMemory(
     valid_from=MORNING,
     valid_to=at(60),
     source_message_ids=("m2", "m1"),
+    doubts=("number",),
 )
 
 
@@ -38,13 +39,14 @@ async def test_every_field_round_trips(store: Store) -> None:
     memory = await store.memories(scope).get("drinks")
 
     assert (result.ids, result.created) == (("drinks",), (True,))
-    fields = set(NewMemory.model_fields) - {"conflicts_with", "said_at"}
+    fields = set(NewMemory.model_fields) - {"conflicts_with", "doubts", "said_at"}
     assert memory.model_dump(include=fields) == FULL.model_dump(include=fields)
     provenance = memory.provenance
     assert (provenance.origin, provenance.actor) == (Origin.ASSISTANT, "extractor")
     assert (provenance.session_id, provenance.time) == ("tea", memory.created_at)
     assert provenance.sha256 == hashlib.sha256(FULL.content.encode()).hexdigest()
     assert provenance.conflicts_with == FULL.conflicts_with
+    assert (provenance.doubts, memory.checked) == (FULL.doubts, False)
     assert (memory.user_id, memory.agent_id, memory.session_id) == ("ann", "helper", "tea")
     assert before <= memory.created_at == memory.updated_at <= datetime.now(UTC)
     assert memory.truncated is False
@@ -56,6 +58,7 @@ async def test_defaults(store: Store) -> None:
     memory = await store.memories(ANN).get(result.ids[0])
 
     assert (memory.memory_type, memory.layer, memory.sensitive) == ("general", "long", False)
+    assert (memory.provenance.doubts, memory.checked) == ((), True)
     assert (memory.agent_id, memory.session_id) == ("default", None)
     assert (memory.provenance.actor, memory.provenance.session_id) == ("memrecall", None)
     assert (await store.count("ann"))["sessions"] == 0

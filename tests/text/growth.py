@@ -8,9 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
-from memrecall.agent.offline import needs, references, request
+from memrecall.agent.offline import needs, policy
+from memrecall.agent.state import Window
 from memrecall.agent.tools import keywords
 from memrecall.chat import mentions, offline, phrases
 from memrecall.errors import InvalidArgument
@@ -91,8 +91,8 @@ def _read_mentions(text: str) -> object:
 
 
 def _read_request(text: str) -> object:
-    earlier = [ConversationMessage(Role.USER, text)]
-    return request.parse_request(text, earlier, NOW, ZoneInfo("UTC"), "en")
+    earlier = (ConversationMessage(Role.USER, text),)
+    return policy.Situation("en", text, earlier, Window(2)).query
 
 
 def _repair(text: str) -> object:
@@ -166,10 +166,8 @@ READERS: Mapping[str, Reader] = {
     "mentions": _read_mentions,
     "remove_names": lambda text: mentions.remove_names(text, MEMBERS),
     "detect_language": phrases.detect_language,
-    "only_asks": offline.only_asks,
+    "asks_something": offline.asks_something,
     "recall request": _read_request,
-    "find_references": references.find_references,
-    "strip_polite_phrases": request.strip_polite_phrases,
     "needs_recall": needs.needs_recall,
     "is_greeting": needs.is_greeting,
     "expand_terms": keywords.expand_terms,

@@ -34,8 +34,6 @@ from memrecall.store.messages.unread import forget_reading
 from memrecall.store.texts import truncate, with_search_text
 from memrecall.types import NewMemory, Origin
 
-"""Whether two memories cannot both hold."""
-
 
 class MemoryWriter(MemoryInserter):
     """Writes one scope's memories in one transaction; the caller locks and saves the locks."""
