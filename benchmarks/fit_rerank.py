@@ -169,7 +169,7 @@ def measure_scales(examples: Sequence[Example]) -> Weights:
     return weights
 
 
-def fit(sets: Mapping[str, Sequence[Example]]) -> Weights:
+def fit(sets: Mapping[str, Sequence[Example]], networks: int = _NETWORKS) -> Weights:
     """Return the weights that maximise the likelihood of the right rows, or of none."""
     examples, importance = [], []
     for name, given in sets.items():
@@ -184,8 +184,8 @@ def fit(sets: Mapping[str, Sequence[Example]]) -> Weights:
     batch = Batch(examples, scales)
     shares = np.array(importance) / np.mean(importance)
     with threadpool_limits(1, "blas"):
-        networks = [_train(batch, shares, seed) for seed in range(_NETWORKS)]
-    return scales | _average(networks)
+        trained = [_train(batch, shares, seed) for seed in range(networks)]
+    return scales | _average(trained)
 
 
 def _versions(example: Example) -> list[Example]:
@@ -254,20 +254,57 @@ def _slopes(net: Weights, batch: Batch, at: npt.NDArray[np.int64], shares: Float
     }
 
 
-def fit_chances(examples: Sequence[Example], network: RankingNetwork) -> Floats:
-    """Return the scale and bias that turn the shares of the first rows into probabilities."""
-    odds, right = [], []
+def fit_answers(sets: Mapping[str, Sequence[Example]]) -> Weights:
+    """Return the weights of the probability that there is an answer.
+
+    The network is too sure about what it was fitted to: each half of the sets is read by a network
+    that was fitted to the other half.
+    """
+    names = sorted(sets)
+    inputs, truth = [], []
+    for half in (names[::2], names[1::2]):
+        others = {name: sets[name] for name in names if name not in half}
+        network = RankingNetwork(pack(fit(others, networks=2)))
+        for example in (example for name in half for example in sets[name]):
+            if example.right.any() or not example.wanted:
+                shares = network.shares(example.features)
+                inputs.append(network.answer_features(example.features, shares))
+                truth.append(float(example.wanted > 0))
+    values = np.array(inputs)
+    mean, spread = values.mean(axis=0), values.std(axis=0) + 1e-6
+    point = _fit_odds((values - mean) / spread, np.array(truth))
+    return {
+        "answer_mean": mean,
+        "answer_spread": spread,
+        "answer": point[:-1],
+        "answer_bias": point[-1:],
+    }
+
+
+def fit_chances(examples: Sequence[Example], weights: Mapping[str, Floats]) -> Floats:
+    """Return the weights that turn the shares of the first rows into probabilities."""
+    network = RankingNetwork(pack(weights))
+    chances, right = [], []
     for example in examples:
         shares = network.shares(example.features)
         first = np.argsort(-shares, kind="stable")[:_CALIBRATED]
-        odds += np.log(shares[first] / (1 - shares[first] + 1e-6) + 1e-6).tolist()
+        answered = network.answer_share(example.features, shares)
+        chances += (answered * shares[first] / shares.sum()).tolist()
         right += example.right[first].tolist()
-    inputs, truth = np.column_stack([odds, np.ones(len(odds))]), np.array(right, dtype=np.float64)
-    point = np.array([1.0, 0.0])
-    for _ in range(20):  # Newton's method
+    given = np.clip(np.array(chances), 1e-6, 1 - 1e-6)
+    odds = np.log(given / (1 - given))
+    return _fit_odds(odds[:, None], np.array(right, dtype=np.float64), penalty=0.0)
+
+
+def _fit_odds(inputs: Floats, truth: Floats, penalty: float = 1.0) -> Floats:
+    """Return the weights of a logistic regression by Newton's method, the bias last."""
+    inputs = np.column_stack([inputs, np.ones(len(inputs))])
+    pull = np.append(np.full(inputs.shape[1] - 1, penalty), 0.0)
+    point = np.zeros(inputs.shape[1])
+    for _ in range(25):
         chance = 1 / (1 + np.exp(-inputs @ point))
-        curvature = (inputs * (chance * (1 - chance))[:, None]).T @ inputs
-        point -= np.linalg.solve(curvature, inputs.T @ (chance - truth))
+        curvature = (inputs * (chance * (1 - chance))[:, None]).T @ inputs + np.diag(pull)
+        point -= np.linalg.solve(curvature, inputs.T @ (chance - truth) + pull * point)
     return point
 
 
@@ -285,7 +322,7 @@ def judge(examples: Sequence[Example], network: RankingNetwork) -> dict[str, flo
     for example in examples:
         shares = network.shares(example.features)
         ordered = example.right[np.argsort(-shares, kind="stable")]
-        chances.append(float(network.chances(shares).max(initial=0)))
+        chances.append(float(network.chances(example.features, shares).max(initial=0)))
         right.append(float(ordered[:1].any()))
         if example.wanted:
             figures["first before"].append(float(example.right[:1].any()))
@@ -328,10 +365,11 @@ async def study(options: argparse.Namespace) -> tuple[Weights, Figures]:
         for folder in [*folders, *others, *options.validate]
     }
     say(f"fitting to {', '.join(folder.name for folder in folders)}")
-    weights = fit({folder.name: sets[folder.name] for folder in folders})
+    fitted = {folder.name: sets[folder.name] for folder in folders}
+    weights = fit(fitted) | fit_answers(fitted)
     # To others: the network is too sure about what it was fitted to.
     unseen = [example for folder in others for example in sets[folder.name]]
-    weights["chance"] = fit_chances(unseen, RankingNetwork(pack(weights)))
+    weights["chance"] = fit_chances(unseen, weights)
     network = RankingNetwork(pack(weights))
     return weights, {name: judge(given, network) for name, given in sets.items()}
 

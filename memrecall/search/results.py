@@ -153,6 +153,7 @@ class SearchPage:
     unembedded: int = 0  # rows that could be found by their words only
     next_cursor: str | None = None
     searched: int = 0  # rows that passed the filters
+    answered: float | None = None  # the probability that there is an answer; None: not compared
     nearest: datetime | None = None  # the time closest to a period in which there is nothing
     # The memories and messages among the results as they are stored, by their keys; if requested,
     # the messages that memories come from too.

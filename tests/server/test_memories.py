@@ -235,6 +235,10 @@ class TestSingleMemory:
         await write_messages(ann, "ann", make_message(1))
         item = (await ann.get("/v1/memories/m001")).json()
         assert (item["kind"], item["memory"]) == ("message", "message number 1")
+        of_memories = {"kinds": "memories"}
+        for method in ("GET", "DELETE"):
+            answer = await ann.request(method, "/v1/memories/m001", params=of_memories)
+            check_error(answer, 404, "NOT_FOUND")
         refused = await ann.patch("/v1/memories/m001", json={"memory": "another"})
         check_error(refused, 400, "INVALID_ARGUMENT")
         hidden = (await ann.delete("/v1/memories/m001")).json()

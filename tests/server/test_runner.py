@@ -423,15 +423,16 @@ async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) 
 
 
 @pytest.mark.service
-def test_rules_run_in_worker_processes(tmp_path: Path) -> None:
+def test_long_texts_are_summarized_in_worker_processes(tmp_path: Path) -> None:
     story = " ".join(f"On day {day} I met Ann in Oslo and we talked." for day in range(100))
-    fact = {"role": "user", "content": f"My sister lives in Lisbon. {story}"}
+    body = {"messages": [make_message(1, f"My sister lives in Lisbon. {story}", session_id="s")]}
     with run_server(tmp_path, **WITHOUT_DASHBOARD, MEMRECALL_TEXT_WORKERS="1") as server:
         with httpx.Client(base_url=server.url, timeout=TIMEOUT) as client:
             # On a busy machine, the processes take longer to start than a check waits.
             block_until(lambda: client.get("/readyz").is_success)
             ready = client.get("/readyz")
-            added = client.post("/v1/memories", json={"user_id": "ann", "messages": [fact]})
+            client.post("/v1/users/ann/messages", json=body).raise_for_status()
+            made = client.post("/v1/sessions/s/summarize", json={"user_id": "ann"})
             forked = [
                 process
                 for process in psutil.Process(server.process.pid).children(recursive=True)
@@ -439,7 +440,7 @@ def test_rules_run_in_worker_processes(tmp_path: Path) -> None:
             ]
         assert server.stop() == 0
     assert ready.json()["checks"]["workers"] == "ok"
-    assert any("Lisbon" in result["memory"] for result in added.json()["results"])
+    assert any("Lisbon" in summary["text"] for summary in made.json()["results"])
     assert forked
     psutil.wait_procs(forked, TIMEOUT)
     assert not any(process.is_running() for process in forked)

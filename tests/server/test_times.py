@@ -35,6 +35,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "POST /v1/memories": {"user_id": "ann", "messages": [SAID]},
     "GET /v1/memories": {"user_id": "ann"},
     "POST /v1/memories/search": {"user_id": "ann", "query": "what happened last year?"},
+    "POST /v1/memories/extract": {"user_id": "ann", "dry_run": True},
     "PATCH /v1/memories/{memory_id}": {"text": "Ann lives in Oslo."},
     UNDO: {"user_id": "ann"},
     "GET /v1/graph": {"user_id": "ann", "entity": "Oslo"},

@@ -290,6 +290,10 @@ class TestTransfer:
         assert (report["rows"]["messages"], report["rows"]["memories"]) == (2, 2)
         assert await export(client, "ann") == lines
         assert report["statuses"] == {"new": 4}
+        memories = await client.get("/v1/users/ann/export", params={"kinds": "memories"})
+        tables = {json.loads(line)["table"] for line in memories.text.splitlines()}
+        assert "memories" in tables
+        assert "messages" not in tables
         again = lines.replace("我搬到杭州了。".encode(), "我搬走了。".encode())
         same = (await import_lines(client, "ann", again)).json()
         assert same["rows"] == report["rows"]

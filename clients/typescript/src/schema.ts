@@ -1790,6 +1790,8 @@ export interface components {
         RecallResult: {
             handoff: components["schemas"]["RecallHandoff"];
             memories: components["schemas"]["RecalledMemory"][];
+            /** @default [] */
+            closest?: components["schemas"]["RecalledMemory"][];
             confidence: number;
             abstained: boolean;
             judged: boolean;
@@ -1862,6 +1864,10 @@ export interface components {
             conflicts_with?: string[];
             /** @default false */
             truncated?: boolean;
+            /** @default true */
+            checked?: boolean;
+            /** @default [] */
+            doubts?: ("number" | "date" | "source" | "negation")[];
             space?: string | null;
             author?: string | null;
         };

@@ -16,11 +16,11 @@ from memrecall.text_length import single_line
 from memrecall.types import Language
 
 _ITEMS, _MOST_ITEMS = 3, 4
+_MORE = 0.04  # probability of a hit that is handed off beyond the first ones
 _CLOSEST = 3
-_SURE = 0.7  # from this probability on, the first hit may be enough
-# Of a hit that is handed off beyond the first ones, and beside a sure one.
-_MORE_PROBABILITY, _BESIDE_SURE = 0.04, 0.08
-_LEAST = 0.1  # probability of the best hit: with less, the store has nothing on the subject
+# With a lower probability that there is an answer, or where that is unknown that the best hit is
+# one, nothing is handed off: for the authors G and H after 30 % of absent questions, 9 % of others.
+_ANSWERED, _LEAST = 0.75, 0.1
 _UNCALIBRATED = 0.5  # what a relevance is worth as a probability
 _LONGEST_QUOTE, _LONGEST_QUERY = 160, 80
 _LISTED_WORDS = 4
@@ -49,6 +49,7 @@ class Findings:
     failures: tuple[str, ...]  # error codes, in order
     withheld: int  # the number of memories that may not be shown
     successful_searches: int
+    answered: float | None = None  # the probability that there is an answer
 
     @classmethod
     def collect(cls, runs: Sequence[ToolRun]) -> "Findings":
@@ -68,6 +69,7 @@ class Findings:
             failures=tuple(run.error for run in runs if run.error in _FAILURE_CODES),
             withheld=max((output.withheld for output in outputs), default=0),
             successful_searches=len(outputs),
+            answered=outputs[-1].answered if outputs else None,
         )
 
 
@@ -88,7 +90,8 @@ def build_handoff(
     if not findings.successful_searches:
         return _failure_handoff(language, findings, limit)
     best = max(map(probability_of, findings.hits), default=0.0)
-    if best < _LEAST:
+    is_unanswered = findings.answered is not None and findings.answered < _ANSWERED
+    if best < _LEAST or is_unanswered:
         return _absence_handoff(request, language, findings, best)
     return _evidence_handoff(request, language, findings)
 
@@ -113,9 +116,8 @@ def _fields(
 def _evidence_handoff(request: str, language: Language, findings: Findings) -> dict[str, Any]:
     # What was superseded comes last. However likely, it makes the first item no surer.
     best = probability_of(findings.hits[0])
-    count, least = (1, _BESIDE_SURE) if best >= _SURE else (_ITEMS, _MORE_PROBABILITY)
-    more = [hit for hit in findings.hits[count:_MOST_ITEMS] if probability_of(hit) >= least]
-    items = [*findings.hits[:count], *more]
+    more = [hit for hit in findings.hits[_ITEMS:_MOST_ITEMS] if probability_of(hit) >= _MORE]
+    items = [*findings.hits[:_ITEMS], *more]
     lines = [explain(language, "summary_found", asked=single_line(request, _LONGEST_QUERY))]
     lines += [_quote(language, "outdated" if is_outdated(hit) else "quote", hit) for hit in items]
     count = findings.successful_searches

@@ -141,6 +141,9 @@ class MemorySearchResultItem(ToolOutput):
 class SearchMemoriesOutput(ToolOutput):
     """Result of `search_memories`."""
 
+    # The probability that there is an answer at all, if the first rows were compared: for code.
+    answered: float | None = Field(default=None, exclude=True)
+
     success: bool
     total_found: int
     results: list[MemorySearchResultItem] = []

@@ -317,6 +317,7 @@ def _answer(
         notes.append(state.say("query_cut", size=MAX_QUERY))
     return SearchMemoriesOutput(
         success=True,
+        answered=page.answered,
         total_found=total_found,
         results=list(map(partial(_result_item, state), hits, passages)),
         search_query_expanded=", ".join(request.expansions) or None,

@@ -90,16 +90,18 @@ class Ranking:
     visible: VisibleRows
     withheld: int  # matches that the scope may not see
     unembedded: int
+    answered: float | None = None  # the probability that there is an answer, if it was compared
 
     def first(self, count: int) -> list[int]:
         """Return the places of the first candidates that may be shown, in order."""
         is_open = self.visible.open[self.rows]
         return top_positions(self.columns, self.rows, self.scores, is_open, count, None)
 
-    def reorder(self, places: Sequence[int], chances: Floats) -> "Ranking":
+    def reorder(self, places: Sequence[int], chances: Floats, answered: float) -> "Ranking":
         """Return the ranking with some first places in another order, and their probabilities.
 
         `places` are in the new order. Each row takes the relevance of the place that it moves to.
+        `answered` is the probability that there is an answer at all.
         """
         scores, relevance, probability = (
             np.array(values, dtype=np.float32)
@@ -110,7 +112,9 @@ class Ranking:
         scores[at] = np.ceil(scores.max()) + np.arange(len(at), 0, -1)
         relevance[at] = np.sort(relevance[at])[::-1]
         probability[at] = chances
-        return replace(self, scores=scores, relevance=relevance, probability=probability)
+        return replace(
+            self, scores=scores, relevance=relevance, probability=probability, answered=answered
+        )
 
     def _outdated(self) -> tuple[str, ...]:
         """Return the keys of memories that were valid before."""
@@ -142,6 +146,7 @@ class Ranking:
             unembedded=self.unembedded,
             searched=int(np.count_nonzero(self.visible.open)),
             nearest=self.visible.nearest,
+            answered=self.answered,
             outdated=self._outdated(),
         )
         first: Rows = np.array(best, dtype=np.int64)

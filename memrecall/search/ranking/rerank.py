@@ -2,7 +2,9 @@
 
 The ranking of all rows has to be cheap. For the first twenty, more can be compared: the texts token
 by token, a row together with the line before it, whether a later one says the same anew. The
-network gives each row, and "none of them", a share of one.
+network gives each row, and "none of them", a share of one. Whether there is an answer at all is
+told better by how well the best rows fit in absolute terms, so that a linear model of that decides
+how much all rows have together.
 `benchmarks/fit_rerank.py` fits it and names the data.
 """
 
@@ -37,11 +39,15 @@ _WEIGHTS = Path(__file__).with_name("rerank.npz")
 
 
 class RerankFeatures(NamedTuple):
-    """What the network reads: numbers and the vector of each candidate, numbers of the query."""
+    """What the network reads: numbers and the vector of each candidate, numbers of the query.
+
+    `fit` says in absolute terms how well each candidate fits the query.
+    """
 
     rows: Floats
     vectors: Floats
     query: Floats
+    fit: Floats
 
 
 def can_rerank(ranking: Ranking) -> bool:
@@ -89,9 +95,11 @@ def rerank(
     if not places or (ranking.columns.table.conflicts[ranking.rows[list(places)]] != NONE).any():
         return ranking
     network = load_network()
-    shares = network.shares(rerank_features(ranking, places, texts, tokens))
+    features = rerank_features(ranking, places, texts, tokens)
+    shares = network.shares(features)
     order = np.argsort(-shares, kind="stable")
-    return ranking.reorder([places[at] for at in order], network.chances(shares[order]))
+    chances, answered = network.chances(features, shares), network.answer_share(features, shares)
+    return ranking.reorder([places[at] for at in order], chances[order], answered)
 
 
 def rerank_features(
@@ -112,7 +120,8 @@ def rerank_features(
     columns |= _spelling_features(ranking.query.request.query, lines)
     rows = np.stack([np.asarray(column, dtype=np.float32) for column in columns.values()], axis=1)
     vectors = cast(VectorBlocks, ranking.columns.vectors).take(lines.rows)
-    return RerankFeatures(rows, vectors, _query_features(ranking, columns))
+    fit = np.stack([ranking.features[name][list(places)] for name in _FIT], axis=1)
+    return RerankFeatures(rows, vectors, _query_features(ranking, columns), fit)
 
 
 class _Lines(NamedTuple):
@@ -224,6 +233,8 @@ def _spelling_features(query: str, lines: _Lines) -> dict[str, Any]:
     }
 
 
+_FIT = ("coverage", "cosine", "exact", "semantic", "lexical")
+_FITTING = 3  # rows, of which the best fit counts
 _SEARCH_FEATURES = (
     *("lexical", "exact", "coverage", "semantic", "wordless", "thread", "reply", "day"),
     *("time", "nearby", "speaker", "voice", "lone"),
@@ -306,11 +317,33 @@ class RankingNetwork:
         shares: Floats = (odds[:-1] / odds.sum()).astype(np.float32)
         return shares
 
-    def chances(self, shares: Floats) -> Floats:
+    def answer_features(self, features: RerankFeatures, shares: Floats) -> Floats:
+        """Return what tells whether there is an answer at all."""
+        order = np.argsort(-shares, kind="stable")[:_FITTING]
+        first = shares[order]
+        second = first[1] if len(first) > 1 else 0.0
+        sums = np.array([shares.sum(), first[0], first.sum()])
+        best = features.fit[order].max(axis=0)
+        return np.concatenate([_log_odds(sums), [first[0] - second], features.query, best])
+
+    def answer_share(self, features: RerankFeatures, shares: Floats) -> float:
+        """Return the probability that there is an answer."""
+        weights = self._weights
+        values = self.answer_features(features, shares) - weights["answer_mean"]
+        odds = values / weights["answer_spread"] @ weights["answer"] + weights["answer_bias"]
+        return float(to_relevance(odds.astype(np.float32))[0])
+
+    def chances(self, features: RerankFeatures, shares: Floats) -> Floats:
         """Return the probability that a row answers: shares are too low where several do."""
         scale, bias = self._weights["chance"]
-        odds = np.log(np.clip(shares, 1e-6, 1 - 1e-6) / np.clip(1 - shares, 1e-6, 1))
-        return to_relevance((scale * odds + bias).astype(np.float32))
+        answered = self.answer_share(features, shares)
+        odds = scale * _log_odds(answered * shares / shares.sum()) + bias
+        return to_relevance(odds.astype(np.float32))
+
+
+def _log_odds(shares: Floats) -> Floats:
+    odds: Floats = np.log(np.clip(shares, 1e-6, 1 - 1e-6) / np.clip(1 - shares, 1e-6, 1))
+    return odds
 
 
 @cache
