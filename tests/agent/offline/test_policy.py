@@ -217,6 +217,17 @@ def test_unlikely_hits_are_quoted_instead_of_handed_off() -> None:
     assert [quote.endswith(f"“nice weather {n}”") for n, quote in enumerate(quotes)] == [True] * 3
 
 
+def test_hits_are_quoted_if_an_answer_is_unlikely() -> None:
+    """A hit may be the best of the store and still answer nothing."""
+    hits = [hit(f"k{n}", f"nice weather {n}", probability=0.6 - n / 10) for n in range(4)]
+    for answered, keys in ((0.74, []), (0.76, ["k0", "k1", "k2", "k3"]), (None, ["k0"])):
+        found = hits if keys != ["k0"] else hits[:1]
+        recall = ask("Where is my bicycle?", search_result(*found, answered=answered))
+        assert recall.keys == keys
+        assert recall.handoff["needs_more_info"] is not bool(keys)
+        assert "nice weather 0" in recall.handoff["search_summary"]
+
+
 def test_likely_hits_are_handed_off_with_unlikely_ones_after_them() -> None:
     weather = [hit(f"k{n}", f"nice weather {n}", probability=0.02) for n in range(4)]
     found = search_result(*weather, hit("a", "I left it by the church", probability=0.3))
@@ -269,8 +280,8 @@ def test_answer_is_left_out_if_its_sources_were_found() -> None:
 @pytest.mark.parametrize(
     ("chances", "count"),
     [
-        ([0.9, 0.05, 0.05], 1),
-        ([0.9, 0.3, 0.1, 0.05], 3),
+        ([0.9], 1),
+        ([0.9, 0.01, 0.01, 0.01], 3),
         ([0.9, *[0.2] * 9], 4),
         ([0.5, 0.01, 0.01, 0.01], 3),
         ([0.5, 0.2, 0.1, 0.05], 4),

@@ -40,7 +40,11 @@ _HIT = st.builds(hit, _MESSAGE_KEY, _TEXT, kind=st.just("message"), **_FIELDS) |
     **_FIELDS,
 )
 _RESULT: st.SearchStrategy[BaseModel] = st.one_of(
-    st.lists(_HIT, max_size=10).map(lambda hits: search_result(*hits)),
+    st.builds(
+        lambda hits, answered: search_result(*hits, answered=answered),
+        st.lists(_HIT, max_size=10),
+        st.none() | st.floats(0, 1),
+    ),
     st.sampled_from(
         ["storage", "timeout", "embedder", "refused", "no_permission", "repeated", "internal"]
     ).map(failure),
@@ -67,5 +71,4 @@ def test_every_recall_ends_in_a_valid_handoff(
     keys = handoff.relevant_memory_keys
     assert set(keys) <= set("abcdefghij")
     assert len(set(keys)) == len(keys) <= 4
-    assert keys or handoff.confidence < 0.1
     assert len(recall.calls) <= 4  # a refused window, a search, one by words, the handoff
