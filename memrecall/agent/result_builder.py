@@ -92,9 +92,10 @@ async def build_result(
         question = state.say("ask_nearest", period=state.period.text, day=day)
         update = {"needs_more_info": True, "follow_up_question": question}
         arguments = arguments.model_copy(update=update)
-    memories = await gather_evidence(
-        state, arguments, has_store=outcome.reason not in _WITHOUT_STORE
-    )
+    has_store = outcome.reason not in _WITHOUT_STORE
+    memories = await gather_evidence(state, arguments, has_store=has_store)
+    is_empty = not arguments.relevant_memory_keys
+    closest = await gather_closest(state, has_store=has_store) if is_empty else []
     handoff = _make_handoff(state, arguments, outcome)
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
@@ -102,7 +103,7 @@ async def build_result(
     result = RecallResult(
         handoff=handoff,
         memories=memories,
-        closest=[] if memories else await gather_closest(state),
+        closest=closest,
         confidence=handoff.confidence,
         abstained=not handoff.relevant_memory_keys and handoff.needs_more_info,
         judged=isinstance(end, Finish),
