@@ -332,10 +332,14 @@ class TestEndpoint:
         assert len(await stored(service.library)) == 3
 
     async def test_read_only_key_stores_nothing(self, service: HttpService) -> None:
+        others = [NewMessage(role=Role.USER, content=f"Invoice {n} was paid") for n in range(12)]
+        # Among others, a fact is surer than as the only thing that was ever said.
+        await service.library.add_messages(Scope("ann", session_id="invoices"), others)
+        before = await stored(service.library)
         reader = await service.client_with_key("ann", read_only=True)
         payload = samples(PROMPT, "")[0].payload
         assert (await reader.post(self.PATH, json=payload)).status_code == 403
-        assert await stored(service.library) == []
+        assert await stored(service.library) == before
         options = {"Memrecall-Hook": json.dumps({"capture": False})}
         assert FACT in (await reader.post(self.PATH, json=payload, headers=options)).text
 
