@@ -37,6 +37,7 @@ PROMPT = "What is my dog called?"
 ANSWER = "The build is green."
 PLAIN = {"Accept": "text/plain"}
 FACT = "My dog is called Biscuit"
+REPLY = "Noted: your dog is called Biscuit."  # together they are sure
 YESTERDAY = datetime(2026, 10, 13, 9, 30, tzinfo=UTC)
 
 
@@ -45,8 +46,12 @@ def populate() -> Populate:
     """Store what ann said in an earlier session."""
 
     async def add_fact(library: Library) -> None:
-        fact = NewMessage(role=Role.USER, content=FACT, ts=YESTERDAY, message_id="fact")
-        await library.add_messages(Scope("ann", session_id="earlier"), [fact])
+        texts = {Role.USER: FACT, Role.ASSISTANT: REPLY}
+        messages = [
+            NewMessage(role=role, content=text, ts=YESTERDAY, message_id=f"earlier {role.value}")
+            for role, text in texts.items()
+        ]
+        await library.add_messages(Scope("ann", session_id="earlier"), messages)
 
     return add_fact
 
@@ -60,7 +65,7 @@ async def service(sqlite_library: Library) -> AsyncIterator[HttpService]:
 async def stored(library: Library, user: str = "ann") -> list[Message]:
     """Return the messages of a user that hooks have captured."""
     page = await library.store.timeline(Scope(user)).page(MessageFilter(), page_size=100)
-    return [message for message in page.items if message.message_id != "fact"]
+    return [item for item in page.items if not item.message_id.startswith("earlier")]
 
 
 async def bind_service(service: HttpService, folder: Path, name: str, **fields: Any) -> Hook:
@@ -332,14 +337,10 @@ class TestEndpoint:
         assert len(await stored(service.library)) == 3
 
     async def test_read_only_key_stores_nothing(self, service: HttpService) -> None:
-        others = [NewMessage(role=Role.USER, content=f"Invoice {n} was paid") for n in range(12)]
-        # Among others, a fact is surer than as the only thing that was ever said.
-        await service.library.add_messages(Scope("ann", session_id="invoices"), others)
-        before = await stored(service.library)
         reader = await service.client_with_key("ann", read_only=True)
         payload = samples(PROMPT, "")[0].payload
         assert (await reader.post(self.PATH, json=payload)).status_code == 403
-        assert await stored(service.library) == before
+        assert await stored(service.library) == []
         options = {"Memrecall-Hook": json.dumps({"capture": False})}
         assert FACT in (await reader.post(self.PATH, json=payload, headers=options)).text
 
