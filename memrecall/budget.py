@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from memrecall.errors import InvalidArgument
 
-_RULES_STEPS = 8  # that the offline rules need to search and hand off
+_OFFLINE_STEPS = 8  # that the offline policy needs to search and hand off
 
 
 class Limit(StrEnum):
@@ -44,7 +44,7 @@ class Usage:
     """The resources that a recall has used."""
 
     model_calls: int = 0
-    steps: int = 0  # that the offline rules decided
+    steps: int = 0  # that the offline policy decided
     tool_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -108,7 +108,7 @@ class Budget:
         self._slowest_call = max(self._slowest_call, seconds)
 
     def spend_step(self, seconds: float) -> None:
-        """Count one step of the offline rules, which the limit on model calls bounds too."""
+        """Count one step of the offline policy, which the limit on model calls bounds too."""
         self._used.steps += 1
         self._slowest_call = max(self._slowest_call, seconds)
 
@@ -120,17 +120,17 @@ class Budget:
         """Add the time of a tool call."""
         self._used.tool_seconds += seconds
 
-    def allow_rules(self) -> None:
-        """Let the offline rules continue with what is left, and at least the few steps they need.
+    def allow_offline(self) -> None:
+        """Let the offline policy continue with what is left, and at least the few steps it needs.
 
-        Their steps cost no tokens. A limit on tool calls below that number stays as it is.
+        Its steps cost no tokens. A limit on tool calls below that number stays as it is.
         """
         used, limits = self._used, self.limits
         self.limits = replace(
             limits,
-            model_calls=max(limits.model_calls, used.model_calls + _RULES_STEPS),
+            model_calls=max(limits.model_calls, used.model_calls + _OFFLINE_STEPS),
             tool_calls=max(
-                limits.tool_calls, used.tool_calls + min(limits.tool_calls, _RULES_STEPS)
+                limits.tool_calls, used.tool_calls + min(limits.tool_calls, _OFFLINE_STEPS)
             ),
             tokens=max(limits.tokens, used.tokens + 1),
         )

@@ -106,7 +106,7 @@ class Recaller:
         self.library = library
         self.scope = scope
         self.options = options if as_of is None else replace(options, as_of=as_of)
-        # Without a model the rules recall.
+        # None: the recall searches without a model.
         self.model_client = None if answers_by_rules(model_client) else model_client
         self._caches = caches or library.caches
         self._clock = clock
@@ -234,7 +234,7 @@ class RecallRun:
         )
 
     async def run(self) -> RunOutcome:
-        """Iterate to the end; the rules take over from a model that cannot do the recall."""
+        """Iterate to the end, without the model if it cannot do the recall."""
         try:
             seconds = self.context.budget.seconds_left + _GRACE_SECONDS
             with deadline(seconds):
@@ -266,7 +266,7 @@ class RecallRun:
         window = self._state.window
         messages = await self._state.conversation.window(window.size + 1)
         window.has_older = len(messages) > window.size
-        if len(self.windows) < window.iteration:  # the rules continue in the model's iteration
+        if len(self.windows) < window.iteration:  # the offline policy continues in the model's
             self.windows.append(window.size)
         self._state.begin_iteration(messages[-window.size :])
         recorder = self.context.recorder
@@ -274,13 +274,13 @@ class RecallRun:
         recorder.add(IterationEvent(window=window.size, shown=window.shown))
 
     def _find_failure(self, outcome: RunOutcome) -> Stop | None:
-        """Return why the rules have to take over, if they have to.
+        """Return why the recall has to go on without its model, if it has to.
 
         The model failed, or it reached a limit without a successful search. A handoff that only
         the limit forced says nothing then, unless it names a key.
         """
         context, end = self.context, outcome.end
-        if self._state.uses_rules:
+        if self._state.is_offline:
             return None
         if isinstance(end, Finish):
             if end.forced_by is None or end.handoff.relevant_memory_keys:
@@ -295,9 +295,9 @@ class RecallRun:
     async def _fall_back(self, failure: Stop) -> RunOutcome:
         context = self.context
         context.recorder.add(FallbackEvent(reason=failure.reason.value, problem=failure.problem))
-        context.budget.allow_rules()
+        context.budget.allow_offline()
         self.context = self._make_context(None, context.budget, context.recorder)
-        self._state.restart_for_rules()
+        self._state.restart_offline()
         return replace(await self._iterate(), fallback=failure)
 
     def _make_context(

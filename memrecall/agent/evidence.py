@@ -19,28 +19,36 @@ from memrecall.workers import in_process
 
 _NEIGHBORS = 1
 _CLOSEST = 3
+_UNCALIBRATED = 0.5  # what a relevance is worth as a probability
 _TIME_COST = 10  # Times take this much longer to find than words.
 
 
 async def gather_evidence(
     state: RecallState, handoff: HandoffInput, *, has_store: bool
 ) -> list[RecalledMemory]:
-    """Return what was handed off, in order; without the store, from the hits."""
-    keys = handoff.relevant_memory_keys
+    """Return what was handed off, in order."""
+    return await _gather(state, handoff.relevant_memory_keys, has_store=has_store)
+
+
+async def gather_closest(state: RecallState, *, has_store: bool) -> list[RecalledMemory]:
+    """Return the likeliest hits, to be shown if nothing is handed off."""
+
+    def likelihood(key: str) -> float:
+        probability = state.probabilities.get(key)
+        return _UNCALIBRATED * state.hits[key].score if probability is None else probability
+
+    keys = sorted(state.hits, key=likelihood, reverse=True)[:_CLOSEST]
+    return (await _gather(state, keys, has_store=has_store))[:_CLOSEST]
+
+
+async def _gather(state: RecallState, keys: list[str], *, has_store: bool) -> list[RecalledMemory]:
+    """Return what has these keys, in order; without the store, from the hits."""
     if has_store and keys:
         try:
             return await _name_authors(state, await _read_evidence(state, keys))
         except MemrecallError as error:
             state.degraded[f"evidence without its surroundings: {error.message}"] = None
     return [await _from_hit(state, state.hits[key]) for key in keys if key in state.hits]
-
-
-async def gather_closest(state: RecallState) -> list[RecalledMemory]:
-    """Return the likeliest hits, to be shown if nothing is handed off."""
-    hits = sorted(
-        state.hits.values(), key=lambda hit: -(state.probabilities.get(hit.key) or hit.score)
-    )
-    return [await _from_hit(state, hit) for hit in hits[:_CLOSEST]]
 
 
 async def _name_authors(state: RecallState, items: list[RecalledMemory]) -> list[RecalledMemory]:

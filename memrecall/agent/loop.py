@@ -77,7 +77,7 @@ class Steer:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The recall cannot continue; the code writes the handoff, or the rules take over."""
+    """The recall cannot continue; the code writes the handoff, or goes on offline."""
 
     reason: StopReason
     problem: str = ""
@@ -247,7 +247,7 @@ class RecallLoop:
         context.budget.spend_tool_call()
         budget = context.budget
         is_last = last or budget.exceeded() or budget.tool_limit()
-        self._state.can_correct = is_last is None and not self._state.uses_rules
+        self._state.can_correct = is_last is None and not self._state.is_offline
         arguments = bound_text(call.arguments)
         context.recorder.add(CallEvent(id=call.id, tool=call.name, arguments=arguments))
         seconds = min(context.tool_seconds, context.budget.seconds_left)

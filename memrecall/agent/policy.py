@@ -1,6 +1,6 @@
 """What decides the steps of a recall: the protocol, and a model behind the prompt.
 
-The rules that decide without a model are in `memrecall.agent.offline.policy`.
+The policy without a model is in `memrecall.agent.offline.policy`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from memrecall.text_length import estimate_tokens
 LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
 _SMALLEST_TURN = 1_300  # characters of a hint, and of a shortened call with its result
 _PERMANENT_FAILURES = frozenset({"authentication", "quota", "refused"})
-# Seconds, and share of the time, that are reserved for the rules in case the model never answers.
+# Seconds, and share of the time, reserved for the offline policy if the model never answers.
 _RESERVE_SECONDS, _RESERVE_SHARE = 5.0, 0.2
 
 
@@ -58,7 +58,7 @@ class RecallPolicy(Protocol):
     """Decides the steps of one recall from its state."""
 
     name: str
-    keyword_model: KeywordModel | None  # None: keywords come from rules
+    keyword_model: KeywordModel | None  # None: keywords come from the text
 
     def begin_iteration(self) -> str:
         """Begin an iteration over the window of the state; return why it cannot, or ""."""

@@ -163,7 +163,10 @@ def write_block(
         failure = _flatten(handoff.search_summary, characters // 2)
         share = characters // 8
         closest = [
-            json_line({"closest": memory.content}, "closest", share) for memory in result.closest
+            json_line(
+                {"closest": memory.content, **memory.describe_doubts(language)}, "closest", share
+            )
+            for memory in result.closest
         ]
         return wrap_block([*(nothing if handoff.success else [failure]), *closest, *ending])
     summary = json_line({"summary": handoff.search_summary}, "summary", characters // 4)

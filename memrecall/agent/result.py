@@ -144,12 +144,15 @@ class RecalledMemory(_FrozenModel):
         """
         if self.certainty is Certainty.SURE:
             return {}
-        possibly = {"certainty": say(language, "possibly")}
+        return {"certainty": say(language, "possibly")} | self.describe_doubts(language)
+
+    def describe_doubts(self, language: Language) -> dict[str, str]:
+        """Return the field that quotes the messages of an unchecked fact; none for other items."""
         if self.checked:
-            return possibly
+            return {}
         texts = (source.content for source in self.sources[:_MAX_QUOTES])
         quotes = " ".join(f"“{single_line(text, _LONGEST_QUOTE)}”" for text in texts)
-        return possibly | {"unchecked": say(language, "unchecked", quotes=quotes or "-")}
+        return {"unchecked": say(language, "unchecked", quotes=quotes or "-")}
 
     def describe_conflict(self, language: Language) -> dict[str, str]:
         """Return the fields that tell a model of an unconfirmed claim; none for other memories."""
@@ -249,7 +252,7 @@ class RecallResult(_FrozenModel):
             return sure
         sessions: dict[str, list[RecalledMemory]] = {}
         for memory in self.memories:
-            if memory.session_id is not None:
+            if memory.session_id is not None and memory.checked:
                 sessions.setdefault(memory.session_id, []).append(memory)
         best = max(sessions.values(), key=joint_probability, default=[])
         is_sure = Certainty.from_probability(joint_probability(best)) is Certainty.SURE

@@ -44,7 +44,7 @@ _MAX_REQUEST_WORDS = 8
 _MAX_OTHERS = 5  # hits of other projects
 _LIKELY = 0.5  # the lowest probability of a hit that names its project
 _UNABLE = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
-# Failures of the model, after which the rules continue from the results so far.
+# Failures of the model, after which the offline policy searches.
 CAN_FALL_BACK = _UNABLE | {
     StopReason.OFF_TASK,
     StopReason.REFUSAL,
@@ -58,7 +58,7 @@ _WITHOUT_STORE = frozenset({StopReason.STORAGE_FAILED, StopReason.CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How the iterations ended, and the failure after which the rules took over."""
+    """How the iterations ended, and the failure after which the offline policy took over."""
 
     end: Finish | Stop
     fallback: Stop | None = None
@@ -92,9 +92,10 @@ async def build_result(
         question = state.say("ask_nearest", period=state.period.text, day=day)
         update = {"needs_more_info": True, "follow_up_question": question}
         arguments = arguments.model_copy(update=update)
-    memories = await gather_evidence(
-        state, arguments, has_store=outcome.reason not in _WITHOUT_STORE
-    )
+    has_store = outcome.reason not in _WITHOUT_STORE
+    memories = await gather_evidence(state, arguments, has_store=has_store)
+    is_empty = not arguments.relevant_memory_keys
+    closest = await gather_closest(state, has_store=has_store) if is_empty else []
     handoff = _make_handoff(state, arguments, outcome)
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
@@ -102,7 +103,7 @@ async def build_result(
     result = RecallResult(
         handoff=handoff,
         memories=memories,
-        closest=[] if memories else await gather_closest(state),
+        closest=closest,
         confidence=handoff.confidence,
         abstained=not handoff.relevant_memory_keys and handoff.needs_more_info,
         judged=isinstance(end, Finish),
@@ -243,8 +244,8 @@ def _is_true_absence(state: RecallState, handoff: HandoffInput, end: Finish | St
         return False
     if isinstance(end, Stop):
         return handoff.needs_more_info
-    # The rules also recognise messages that refer to nothing, and need no search to say so.
-    return bool(state.searches) or (state.uses_rules and end.forced_by is None)
+    # The offline policy needs no search to say that a greeting refers to nothing.
+    return bool(state.searches) or (state.is_offline and end.forced_by is None)
 
 
 async def _store_trace(state: RecallState, result: RecallResult, keep_days: int) -> None:

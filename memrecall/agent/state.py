@@ -116,7 +116,7 @@ class RecallState(ToolContext):
     as_of: datetime | None = None  # later messages and memories are not seen
     time_zone: str | None = None  # for this recall alone; None: the user's
     period: TimeSpan | None = None  # nothing else is seen
-    keyword_model: KeywordModel | None = None  # None: keywords come from rules
+    keyword_model: KeywordModel | None = None  # None: keywords come from the text
     checks_keys: bool = True  # False outside of a recall, where no key has been seen
 
     shown: Sequence[ConversationMessage] = ()  # the messages of the window
@@ -127,7 +127,7 @@ class RecallState(ToolContext):
     probabilities: dict[str, float | None] = field(default_factory=dict)
     seen_keys: dict[str, None] = field(default_factory=dict)  # in order
     searches: list[QueryTried] = field(default_factory=list)
-    # What a model saw and searched before the rules took over.
+    # What a model saw and searched before the offline policy took over.
     earlier_keys: dict[str, None] = field(default_factory=dict)
     earlier_searches: list[QueryTried] = field(default_factory=list)
     consecutive_searches: int = 0
@@ -164,8 +164,8 @@ class RecallState(ToolContext):
         return min(max(share, SHORTEST_MESSAGE), _LONGEST_MESSAGE)
 
     @property
-    def uses_rules(self) -> bool:
-        """Whether the offline rules make the calls, and no model."""
+    def is_offline(self) -> bool:
+        """Whether the offline policy makes the calls, and no model."""
         return self.keyword_model is None
 
     @property
@@ -201,8 +201,8 @@ class RecallState(ToolContext):
         self.shown, self.turns = messages, []
         self.window.shown = len(messages)
 
-    def restart_for_rules(self) -> None:
-        """Let the rules search again after a model failed.
+    def restart_offline(self) -> None:
+        """Let the offline policy search again after a model failed.
 
         A score tells how well a hit fits its query. Those of a model may be about anything: only
         a search for the request itself can say whether a hit fits the request.

@@ -155,7 +155,7 @@ class SteerEvent(TraceEvent, kind=EventKind.STEER):
 
 
 class FallbackEvent(TraceEvent, kind=EventKind.FALLBACK):
-    """The offline rules replaced a model that cannot do the recall."""
+    """The offline policy replaced a model that cannot do the recall."""
 
     reason: str = ""
     problem: str = ""

@@ -60,11 +60,11 @@ class ChatArguments(TypedDict, total=False):
 class Chat:
     """A chat in one scope.
 
-    Without a `model_client` rules answer. Without a `recall_client` rules recall, which takes
-    milliseconds and no model call, unless the options say `recall_with_model`. `as_of` is the time
-    of the turns: their recalls see nothing later. `observer` gets each trace event of the recalls.
-    `on_leak` is called with the family of every tool call that a model writes as text, in a turn or
-    in its recalls.
+    Without a `model_client`, answers quote what was recalled. Without a `recall_client`, recalls
+    search offline, which takes milliseconds and no model call, unless the options say
+    `recall_with_model`. `as_of` is the time of the turns: their recalls see nothing later.
+    `observer` gets each trace event of the recalls. `on_leak` is called with the family of every
+    tool call that a model writes as text, in a turn or in its recalls.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Chat:
 
         Without a model only what is recalled is read, so that statements are not skipped.
         """
-        if self._uses_rules:
+        if self._is_offline:
             visible = [m for m in visible if m.role is Role.ASSISTANT or asks_something(m.content)]
         history = [parse_message(message) for message in visible]
         messages = [message for message in history if message.message_id != request.message_id]
@@ -133,7 +133,7 @@ class Chat:
         return None
 
     @property
-    def _uses_rules(self) -> bool:
+    def _is_offline(self) -> bool:
         return answers_by_rules(self._client)
 
     async def _prompt(
@@ -194,7 +194,7 @@ class Chat:
         from memrecall.memory import AsyncMemory
         from memrecall.memory.ingest import Addition, note_memory
 
-        if self._uses_rules:  # `add` makes no memory of the message, which is stored already
+        if self._is_offline:  # `add` makes no memory of the message, which is stored already
             note = note_memory(message, Addition(scope=scope, messages=[message]))
             if note is not None:
                 source = {"source_message_ids": (message.message_id,)}
@@ -220,7 +220,7 @@ class Chat:
                 metadata["degraded"] = True
             if turn.finish_reason in TRUNCATED:
                 metadata[FINISH_REASON] = turn.finish_reason
-            if self._uses_rules:
+            if self._is_offline:
                 metadata[ANSWERED_BY] = BY_RULES
             elif turn.sources:
                 metadata[RECALLED] = list(turn.sources)

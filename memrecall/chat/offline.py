@@ -1,4 +1,4 @@
-"""Rules that answer the chat prompts without a model: quote what was recalled, or nothing."""
+"""Answers to the chat prompts without a model: quotes of what was recalled, or nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MEMORY_KEY = "mem_"  # how the keys of extracted memories begin
 _LONGEST_QUOTE = 300
 _TEXTS = read_phrases(Path(__file__).with_name("offline.json"))
 _text = partial(fill_phrase, _TEXTS)
-# Earlier answers of the rules that say nothing about anything.
+# Earlier answers without a model that say nothing about anything.
 _EMPTY_ANSWERS = frozenset(
     text
     for name in ("unknown", "failed", "noted", "hello", "thanks", "bye")

@@ -119,7 +119,7 @@ async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
             client = client_of(settings) if has_model else None
             if client is None and chosen.record:
                 raise InvalidArgument(
-                    "--record needs a model: the offline rules make no model calls",
+                    "--record needs a model: offline recalls make no model calls",
                     hint="Set MEMRECALL_MODEL, or drop --record",
                 )
             async with AsyncExitStack() as stack:

@@ -73,7 +73,7 @@ def recall_command(
 ) -> None:
     """Find what a message refers to; show tool calls, evidence and confidence.
 
-    Uses the configured model, or the offline rules if none is configured.
+    Uses the configured model, or search alone if none is configured.
 
     Exit code 0: the search ran, even if it found nothing; 1: nothing could be searched.
     """
@@ -158,7 +158,7 @@ def _open_client(
     if cassette.record:
         if client is None:
             raise InvalidArgument(
-                "--record needs a model: the offline rules make no model calls",
+                "--record needs a model: offline recalls make no model calls",
                 hint="Set MEMRECALL_MODEL, or drop --record",
             )
         about = {"now": format_time(moment.now), "as_of": moment.bounds}

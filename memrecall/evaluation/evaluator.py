@@ -56,7 +56,7 @@ class CassetteFolder:
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Answers the questions of a plan; a recall without a model uses the offline rules."""
+    """Answers the questions of a plan; recalls work without a model too."""
 
     library: Library
     corpus: Corpus

@@ -195,7 +195,7 @@ class RecallRecord:
     tool_calls: int
     model_calls: int
     prompt_characters: int
-    fallback: str | None = None  # why the offline rules replaced the model
+    fallback: str | None = None  # why the recall went on without its model
 
 
 @dataclass(frozen=True, slots=True)

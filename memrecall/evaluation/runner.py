@@ -168,8 +168,8 @@ async def evaluate(
 
     `out` is the run's folder; a second call with the same folder continues an interrupted run. With
     `stored` the library holds the corpus already, from a run with other settings. A recall uses
-    `model_client`, or the offline rules. `progress` is called with the number of questions
-    answered; True shows a bar in a terminal.
+    `model_client`, or no model. `progress` is called with the number of questions answered; True
+    shows a bar in a terminal.
     """
     if mode not in ("search", "recall"):
         raise InvalidArgument(f"unknown mode {mode!r}", hint="Use search or recall")

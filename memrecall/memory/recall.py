@@ -42,7 +42,7 @@ async def recall(
 
     `messages` is a text, a dict with role and content, a message object of a supported framework,
     or a list of them. Without a `library`, the database of `db` or of the settings is opened for
-    this recall. Without a `model_client`, the model of the settings is used, or else rules. `as_of`
+    this recall. Without a `model_client`, the model of the settings is used, or none. `as_of`
     hides what was said later; `clock` returns the current time; `observer` is called with each
     trace event. In a `project`, what belongs to others is found with `all_projects` only. `time` is
     a period such as "last week", outside of which nothing is found.
@@ -71,7 +71,7 @@ def make_recaller(
     observer: "Observer | None" = None,
 ) -> "Recaller":
     """Return a recaller with the model and the options of the library's settings as defaults."""
-    # Imported here because a program that only searches needs neither rules nor models.
+    # Imported here because a program that only searches needs neither policies nor models.
     from memrecall.agent.driver import Recaller, RecallOptions, utc_now
 
     settings = library.settings
@@ -95,7 +95,7 @@ def require_one_database(
 
 
 def client_of(settings: Settings) -> Any:
-    """Return the model client of the settings; None means the offline rules."""
+    """Return the model client of the settings; None means recalls without a model."""
     if not settings.model:
         return None
     from memrecall.model.servers import make_client

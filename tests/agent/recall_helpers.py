@@ -9,7 +9,16 @@ import pytest
 from autogen_core import CancellationToken
 from autogen_core.tools import BaseTool
 
-from memrecall.agent import RecalledMemory, Recaller, RecallOptions, RecallResult, TraceEvent
+from memrecall.agent import (
+    RecalledMemory,
+    Recaller,
+    RecallHandoff,
+    RecallOptions,
+    RecallResult,
+    StopReason,
+    TraceEvent,
+)
+from memrecall.agent.trace import Recorder
 from memrecall.agent.trace_events import EventKind
 from memrecall.budget import Limits
 from memrecall.memory import Library
@@ -145,6 +154,22 @@ def recalled_memory(number: int, content: str, speaker: str | None = None) -> Re
         memory_key=f"m{number}", kind="message", summary="", content=content, speaker=speaker,
         relevance_score=0.5, **said,
     )  # fmt: skip
+
+
+def make_result(memories: list[RecalledMemory], summary: str, question: str) -> RecallResult:
+    """Return a result of these memories that asks a question."""
+    keys = [memory.memory_key for memory in memories]
+    texts: Any = {"reason": "done", "search_summary": summary, "reasoning": None, "message": ""}
+    texts |= {"needs_more_info": True, "follow_up_question": question, "success": True}
+    handoff = RecallHandoff(
+        relevant_memory_keys=keys, confidence=0.9, iteration_used=1, context_window_used=5, **texts
+    )
+    ending: Any = {"stop_reason": StopReason.HANDOFF, "abstained": False, "judged": True}
+    ending |= {"iterations": 1, "windows": [5], "usage": {}, "model": "scripted", "language": "en"}
+    trace = Recorder().finish()
+    return RecallResult(
+        handoff=handoff, memories=memories, confidence=0.9, now=NOW, trace=trace, **ending
+    )
 
 
 async def check_clock_and_observer(start: Start) -> None:

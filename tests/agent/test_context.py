@@ -21,15 +21,11 @@ from PIL import Image as Picture
 
 from memrecall.agent import (
     MemoryContext,
-    RecalledMemory,
-    RecallHandoff,
-    RecallResult,
     StopReason,
     write_block,
 )
 from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.agent.tools.recall import RecallAnswer
-from memrecall.agent.trace import Recorder
 from memrecall.errors import InvalidArgument, StorageUnreachable
 from memrecall.memory import Library
 from memrecall.scope import Scope
@@ -42,12 +38,12 @@ from .clients import BlockingClient, fail_if_blocked, recalled_blocks, user_mess
 from .recall_helpers import (
     ANN,
     LIN,
-    NOW,
     REQUEST,
     REQUEST_ZH,
     add_memory,
     detail,
     hand_off,
+    make_result,
     on_both_engines,
     recalled_memory,
     run_recall,
@@ -368,21 +364,6 @@ async def test_block_shows_the_part_of_a_long_message_that_is_meant(
         assert evidence in text
         assert (text[0], text[-1]) == ("…", "…")
         assert text[1:-1] in content
-
-
-def make_result(memories: list[RecalledMemory], summary: str, question: str) -> RecallResult:
-    keys = [memory.memory_key for memory in memories]
-    texts: Any = {"reason": "done", "search_summary": summary, "reasoning": None, "message": ""}
-    texts |= {"needs_more_info": True, "follow_up_question": question, "success": True}
-    handoff = RecallHandoff(
-        relevant_memory_keys=keys, confidence=0.9, iteration_used=1, context_window_used=5, **texts
-    )
-    ending: Any = {"stop_reason": StopReason.HANDOFF, "abstained": False, "judged": True}
-    ending |= {"iterations": 1, "windows": [5], "usage": {}, "model": "scripted", "language": "en"}
-    trace = Recorder().finish()
-    return RecallResult(
-        handoff=handoff, memories=memories, confidence=0.9, now=NOW, trace=trace, **ending
-    )
 
 
 async def test_messages_of_the_parent_are_neither_evidence_nor_beside_it(library: Library) -> None:

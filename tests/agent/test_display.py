@@ -75,9 +75,9 @@ async def test_texts_are_escaped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "texts", "labels"),
     [
-        ("我对花生过敏吗？", "我对花生过敏。", ("信心度", "回忆过程", "3 步", "第 1 次迭代")),
+        ("我对花生过敏吗？", "我对花生过敏。", ("信心度", "回忆过程", "2 步", "第 1 次迭代")),
         ("Who has the spare key?", "Joyce has the spare key.",
-         ("confidence", "How it was recalled", "3 steps", "iteration 1")),
+         ("confidence", "How it was recalled", "2 steps", "iteration 1")),
     ],
 )  # fmt: skip
 async def test_labels_use_the_language_of_the_request(

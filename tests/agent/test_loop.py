@@ -351,14 +351,14 @@ class TestMisbehaviour:
         assert recall.stop_reason is StopReason.OFF_TASK
         assert recall.fallback == "off_task"
         assert recall.problem == "scripted did not do what the tools require (bad_calls)"
-        assert recall.queries  # the rules searched
+        assert recall.queries  # the offline policy searched
 
     async def test_results_of_the_model_stay_on_record(self, library: Library) -> None:
         steps = [search("PostgreSQL port pool connections"), say("It is 5433."), say("Really.")]
         recall = await run_recall(library, *steps, messages="What was that number again?")
         assert recall.fallback == "off_task"
         assert recall.judged
-        # The rules' own words would not have found it.
+        # The words of the request would not have found it.
         assert "a1" in recall.keys_seen
         assert len(recall.queries) > 1
 
@@ -391,7 +391,7 @@ class TestModelFailures:
     async def test_time_is_reserved_for_the_fallback(self, library: Library, clock: Clock) -> None:
         def let_time_pass(event: TraceEvent) -> None:
             if isinstance(event, IterationEvent):
-                clock.seconds = 595.0  # the rest is reserved for the rules
+                clock.seconds = 595.0  # the rest is reserved for the offline policy
 
         client = BlockingClient(hand_off())
         options = RecallOptions(limits=Limits(seconds=600))
@@ -426,7 +426,7 @@ class TestModelFailures:
         assert "a1" in recall.handoff.relevant_memory_keys
 
     def test_rules_are_granted_few_calls_beyond_the_limits(self) -> None:
-        cases = [  # limits, calls used, and the limits of the rules
+        cases = [  # limits, calls used, and the limits of the offline policy
             (Limits(model_calls=12, tool_calls=24), 2, (12, 24)),
             (Limits(model_calls=12, tool_calls=24), 24, (32, 32)),
             (Limits(model_calls=1, tool_calls=1), 1, (9, 2)),
@@ -438,7 +438,7 @@ class TestModelFailures:
             for _ in range(used):
                 budget.spend_model_call(1, 5_000, 10, 0.1)
                 budget.spend_tool_call()
-            budget.allow_rules()
+            budget.allow_offline()
             assert (budget.limits.model_calls, budget.limits.tool_calls) == expected
             assert budget.limits.tokens == max(limits.tokens, budget.usage.tokens + 1)
             assert budget.exceeded() is None
@@ -635,7 +635,7 @@ async def test_handoff_before_the_results_are_read_is_refused(
 
     recall = await run_recall(library, blind, blind, **asked)
     assert recall.stop_reason is StopReason.OFF_TASK
-    assert recall.model == "memrecall-offline"  # the rules handed off
+    assert recall.model == "memrecall-offline"  # the offline policy handed off
     assert key in recall.handoff.relevant_memory_keys
 
 

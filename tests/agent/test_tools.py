@@ -426,7 +426,7 @@ class TestKeywords:
         )
         result = tool_results(recall)[0]["output"]
         assert {word["keyword"] for word in result["keywords"]} == {"database", "config"}
-        assert "come from rules" in result["message"]
+        assert "come from the text alone" in result["message"]
 
     async def test_long_answers_of_the_model_are_cut(self, library: Library) -> None:
         word = {"keyword": "k" * 100_000, "weight": 1, "type": "t" * 100_000}

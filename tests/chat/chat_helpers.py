@@ -77,6 +77,11 @@ def make_options(**options: Any) -> ChatOptions:
     return ChatOptions(**{"recall_seconds": LIMIT, **options})
 
 
+def reads(request: Request) -> bool:
+    """Return True if a request asks for the facts of a message."""
+    return '{"now": ' in str(request.messages[-1].content)
+
+
 def single_chat(
     library: Library, *script: Any, client: ChatCompletionClient | None = None, **options: Any
 ) -> SingleChat:

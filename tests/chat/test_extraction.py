@@ -15,12 +15,7 @@ from tests.cases import check_each_async
 
 from ..extraction.helpers import answer, prompt_lines, stated
 from ..model.openai_server import ModelServer, memrecall_client, text
-from .chat_helpers import LIN, MEMBERS, TEAM, collect_turn, make_options, stored_messages
-
-
-def reads(request: Request) -> bool:
-    """Return True if a request asks for the facts of a message."""
-    return '{"now": ' in str(request.messages[-1].content)
+from .chat_helpers import LIN, MEMBERS, TEAM, collect_turn, make_options, reads, stored_messages
 
 
 def reading(pattern: str, fact: str) -> Callable[[Request], Step]:

@@ -1,4 +1,4 @@
-"""Chat turns without a model: the rules answer."""
+"""Chat turns without a model: answers quote what was recalled."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from tests.cases import check_each_async
 from .chat_helpers import LIN, LISBON, NOW, PEANUTS, QUESTION_EN, collect_turn, make_options
 
 
-async def test_rules_quote_messages(semantic_library: Library) -> None:
+async def test_answers_quote_messages(semantic_library: Library) -> None:
     cases: list[tuple[str, str]] = [
         ("我对什么东西过敏来着？", f"2026-03-02 你说过：“{PEANUTS}”"),
         (QUESTION_EN, f"On 2026-03-04 you said: “{LISBON}”"),
@@ -33,8 +33,9 @@ async def test_rules_quote_messages(semantic_library: Library) -> None:
 
     async def check(case: tuple[str, str]) -> None:
         question, answer = case
+        scope = LIN.with_session(f"now {question}")  # else the questions would follow each other
         end = await SingleChat(
-            semantic_library, LIN, options=make_options(), clock=lambda: NOW
+            semantic_library, scope, options=make_options(), clock=lambda: NOW
         ).answer(question)
         assert answer in end.text.splitlines()
         assert (end.model, end.degraded) == ("memrecall-offline", False)
@@ -119,7 +120,7 @@ async def test_greeting_brings_no_weak_matches(semantic_library: Library) -> Non
     await check_each_async(greetings, check)
 
 
-async def test_rules_never_quote_questions_or_empty_answers(semantic_library: Library) -> None:
+async def test_questions_and_empty_answers_are_never_quoted(semantic_library: Library) -> None:
     for language in (("Which bank do I use?", "I do not know"), ("我用哪家银行？", "我不知道")):
         question, unknown = language
         for day in range(3):
@@ -129,13 +130,13 @@ async def test_rules_never_quote_questions_or_empty_answers(semantic_library: Li
             assert (await chat.answer(question)).text.startswith(unknown)
 
 
-async def test_rules_say_unknown_without_evidence(sqlite_library: Library) -> None:
+async def test_answer_is_unknown_without_evidence(sqlite_library: Library) -> None:
     chat = SingleChat(sqlite_library, Scope("nobody"), options=make_options())
     assert (await chat.answer("What is my passport number?")).text.startswith("I do not know")
     assert (await chat.answer("我的护照号是多少？")).text.startswith("我不知道")
 
 
-async def test_rules_answer_repeated_questions_about_new_messages(
+async def test_repeated_questions_about_new_messages_are_answered(
     semantic_library: Library,
 ) -> None:
     chat = SingleChat(semantic_library, Scope("new"), options=make_options())

@@ -1,1 +1,1 @@
-"""Rules that recall when no model is configured, and that judge whether a recall is needed."""
+"""Recalls without a model, and whether a message needs a recall."""

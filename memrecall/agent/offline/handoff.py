@@ -93,7 +93,7 @@ def build_handoff(
     is_unanswered = findings.answered is not None and findings.answered < _ANSWERED
     if best < _LEAST or is_unanswered:
         return _absence_handoff(request, language, findings, best)
-    return _evidence_handoff(request, language, findings, best)
+    return _evidence_handoff(request, language, findings)
 
 
 def build_unasked_handoff(language: Language) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def _fields(
     }
 
 
-def _evidence_handoff(
-    request: str, language: Language, findings: Findings, best: float
-) -> dict[str, Any]:
+def _evidence_handoff(request: str, language: Language, findings: Findings) -> dict[str, Any]:
+    # What was superseded comes last. However likely, it makes the first item no surer.
+    best = probability_of(findings.hits[0])
     more = [hit for hit in findings.hits[_ITEMS:_MOST_ITEMS] if probability_of(hit) >= _MORE]
     items = [*findings.hits[:_ITEMS], *more]
     lines = [explain(language, "summary_found", asked=single_line(request, _LONGEST_QUERY))]

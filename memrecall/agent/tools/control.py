@@ -75,7 +75,7 @@ async def handoff(state: RecallState, arguments: HandoffInput) -> HandoffOutput:
         "iteration_used": state.window.iteration,
         "context_window_used": state.window.size,
     }
-    if state.checks_keys and not accepted and (dropped or not state.uses_rules):
+    if state.checks_keys and not accepted and (dropped or not state.is_offline):
         says_nothing_fits = arguments.needs_more_info or arguments.confidence < _LIKELY
         state.is_unsupported = bool(dropped) or not says_nothing_fits
         text = _describe_absence(state)

@@ -1,6 +1,6 @@
-"""`extract_search_keywords`, the query expansion of `search_memories`, and their rules.
+"""`extract_search_keywords`, and the query expansion of `search_memories`.
 
-The rules need no model: content words, times and other spellings.
+Without a model they give content words, times and other spellings.
 """
 
 import re
@@ -24,12 +24,12 @@ _TYPES = ("entity", "action", "concept", "time")
 async def extract_search_keywords(
     state: RecallState, arguments: ExtractKeywordsInput
 ) -> ExtractKeywordsOutput:
-    """Extract keywords with the model if there is one, else by rules."""
+    """Extract keywords with the model if there is one, else from the text."""
     if state.keyword_model is None:
-        return _extract_by_rules(state, arguments, None)
+        return _extract_from_text(state, arguments, None)
     reply = await state.keyword_model(arguments)
     if reply.value is None:
-        return _extract_by_rules(state, arguments, reply.problem)
+        return _extract_from_text(state, arguments, reply.problem)
     items = [
         item.model_copy(update={"type": item.type if item.type in _TYPES else "concept"})
         for item in reply.value.keywords[: arguments.max_keywords]
@@ -39,7 +39,7 @@ async def extract_search_keywords(
     )
 
 
-def _extract_by_rules(
+def _extract_from_text(
     state: RecallState, arguments: ExtractKeywordsInput, problem: str | None
 ) -> ExtractKeywordsOutput:
     words = extract_typed_keywords(
@@ -47,7 +47,7 @@ def _extract_by_rules(
     )
     message = None
     if problem is not None:
-        message = state.say("keywords_by_rules", problem=problem)
+        message = state.say("keywords_without_model", problem=problem)
     elif not words:
         message = state.say("no_keywords")
     return ExtractKeywordsOutput(

@@ -61,7 +61,7 @@ class RecallAnswer(ToolOutput):
     withheld: int | None = None  # sensitive memories that match and may not be shown
     stop_reason: str
     judged: bool = False  # False: a limit or a failure ended the recall first
-    fallback: str | None = None  # why the rules replaced the model
+    fallback: str | None = None  # why the recall went on without its model
     problem: str | None = None
     dropped_keys: list[str] | None = None  # handed off, but not found in this recall
 
@@ -87,7 +87,7 @@ class RecallAnswer(ToolOutput):
                 }
                 for memory in result.memories
             ],
-            closest=[_excerpt(result, memory, length) for memory in result.closest] or None,
+            closest=_quote_closest(result, length) or None,
             follow_up_question=result.handoff.follow_up_question,
             withheld=result.withheld or None,
             stop_reason=result.stop_reason.value,
@@ -115,6 +115,19 @@ def _excerpt(result: RecallResult, memory: RecalledMemory, length: int) -> str:
     return cut_excerpts([memory.content], result.words_about(memory.memory_key), length)[0]
 
 
+def _quote_closest(result: RecallResult, length: int) -> list[str]:
+    """Return the closest contents; beside an unchecked fact, its messages are quoted."""
+    return [
+        " ".join(
+            [
+                _excerpt(result, memory, length),
+                *(f"({doubt})" for doubt in memory.describe_doubts(result.language).values()),
+            ]
+        )
+        for memory in result.closest
+    ]
+
+
 class RecallReply(ToolOutput):
     """What was found; `abstained` means that nothing was, and that guessing would be wrong."""
 
@@ -123,9 +136,8 @@ class RecallReply(ToolOutput):
     certainty: Certainty
     abstained: bool
     memories: list[dict[str, Any]]
-    closest: list[str] = Field(
-        default_factory=list
-    )  # quotes, if nothing was found that is likely to be meant
+    # Quotes, if nothing was found that is likely to be meant.
+    closest: list[str] = Field(default_factory=list)
     follow_up_question: str | None = None
     withheld: int = 0  # sensitive memories that match and may not be shown
     _block: str = PrivateAttr(default="")
@@ -150,7 +162,7 @@ class RecallReply(ToolOutput):
                 }
                 for memory in result.memories
             ],
-            closest=[_excerpt(result, memory, length) for memory in result.closest],
+            closest=_quote_closest(result, length),
             follow_up_question=result.handoff.follow_up_question,
             withheld=result.withheld,
         )

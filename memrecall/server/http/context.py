@@ -181,7 +181,7 @@ class Service:
     metrics: Metrics
     limiter: RecallLimiter
     memory: AsyncMemory  # of all users; endpoints bind it to the user of the request
-    model_client: Any = None  # None: recalls follow the offline rules
+    model_client: Any = None  # None: recalls work without a model
     # Set some seconds earlier: proxies should send their requests to others.
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.

@@ -1,16 +1,13 @@
-"""A simulated recall: runs the rules against prepared tool results and checks the loop's limits."""
+"""A simulated recall: runs the policy on prepared tool results and checks the loop's limits."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
 
-from memrecall.agent.offline.findings import Situation
-from memrecall.agent.offline.policy import decide_step
+from memrecall.agent.offline.policy import Situation, decide_step
 from memrecall.agent.state import ToolRun, Window
 from memrecall.agent.tools.models import (
     ExpandContextWindowOutput,
@@ -36,8 +33,6 @@ def situation(*messages: ConversationMessage, older: bool = False, iteration: in
         language=language_of(request.text),
         request=request.text,
         earlier=tuple(earlier),
-        now=datetime(2026, 4, 21, 9, tzinfo=UTC),
-        zone=ZoneInfo("UTC"),
         window=Window(size, iteration, shown=size, has_older=older),
     )
 
@@ -87,7 +82,7 @@ def search_run(arguments: dict[str, Any], output: BaseModel) -> ToolRun:
 
 @dataclass
 class SimulatedRecall:
-    """The result of a simulation: the calls of the rules in order and their handoff arguments."""
+    """The result of a simulation: the calls of the policy in order and its handoff arguments."""
 
     calls: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -102,7 +97,7 @@ class SimulatedRecall:
 
 
 def simulate(start: Situation, tool: Tool, last: Limit | None = None) -> SimulatedRecall:
-    """Simulate one iteration; raise AssertionError if the rules break a limit of the loop."""
+    """Simulate one iteration; raise AssertionError if the policy breaks a limit of the loop."""
     recall = SimulatedRecall()
     runs: list[ToolRun] = list(start.runs)
     consecutive = 0
@@ -133,8 +128,8 @@ def simulate(start: Situation, tool: Tool, last: Limit | None = None) -> Simulat
     raise AssertionError("no handoff within the limit")
 
 
-def scripted_tools(*searches: BaseModel, detail: BaseModel | None = None) -> Tool:
-    """Return tools that answer searches in order and repeat the last answer."""
+def scripted_tools(*searches: BaseModel) -> Tool:
+    """Return tools that answer searches in order, repeat the last answer and grant windows."""
     remaining = list(searches)
 
     def answer(name: str, arguments: dict[str, Any]) -> BaseModel:
@@ -142,14 +137,14 @@ def scripted_tools(*searches: BaseModel, detail: BaseModel | None = None) -> Too
             return remaining.pop(0) if len(remaining) > 1 else remaining[0]
         if name == "expand_context_window":
             return expansion(approved=True)
-        return detail or failure("not_found")
+        raise AssertionError(f"the policy called {name}")
 
     return answer
 
 
-def ask(text: str, *searches: BaseModel, detail: BaseModel | None = None) -> SimulatedRecall:
+def ask(text: str, *searches: BaseModel) -> SimulatedRecall:
     """Simulate the recall of one message with prepared search results."""
-    return simulate(situation(user(text)), scripted_tools(*searches, detail=detail))
+    return simulate(situation(user(text)), scripted_tools(*searches))
 
 
 def recall_window(

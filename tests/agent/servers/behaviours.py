@@ -98,9 +98,9 @@ def check_outcome(behaviour: Behaviour, result: RecallResult, server: ModelServe
     json.loads(result.model_dump_json())
     json.dumps(result.trace.as_dict(), ensure_ascii=False).encode()
     assert len(result.handoff.search_summary) < 5_000
-    rules = 2 if behaviour.is_fallback else 1  # the rules get the same limits once more
-    assert result.usage["tool_calls"] <= rules * behaviour.limits.tool_calls
-    assert result.usage["model_calls"] <= rules * behaviour.limits.model_calls
+    times = 2 if behaviour.is_fallback else 1  # the offline policy gets the same limits again
+    assert result.usage["tool_calls"] <= times * behaviour.limits.tool_calls
+    assert result.usage["model_calls"] <= times * behaviour.limits.model_calls
     for request in server.requests:
         assert len(json.dumps(request, ensure_ascii=False)) < LARGEST_REQUEST
         check_transcript(request["messages"])

@@ -57,13 +57,15 @@ def finds_a1(result: RecallResult, server: ModelServer) -> None:
 
 
 def gives_no_summary(result: RecallResult, server: ModelServer) -> None:
-    """The claim has no key that was found: neither the parent nor its model gets it."""
+    """The claim has no key that was found: the parent and its model get stored texts instead."""
     assert result.confidence == 0
     assert not result.handoff.success
     assert "5433" not in result.handoff.search_summary + result.handoff.message
     reply = RecallAnswer.from_result(result)
     assert not reply.found
-    assert "5433" not in str(reply)
+    assert "5433" not in reply.summary
+    assert reply.closest == [memory.content for memory in result.closest]
+    assert result.closest[0].memory_key in ("a1", "a2")
 
 
 def drops_invented_keys(result: RecallResult, server: ModelServer) -> None:
@@ -100,7 +102,7 @@ def refused(result: RecallResult, server: ModelServer) -> None:
 
 
 def rules_find_a1(result: RecallResult, server: ModelServer) -> None:
-    """The model did not find out whether something fits: the rules did."""
+    """The model did not find out whether something fits: the offline policy did."""
     assert result.problem == "tiny made no search that succeeded"
     finds_a1(result, server)
 
@@ -135,7 +137,7 @@ def hands_off(name: str, *replies: Reply, check: Check = finds_a1) -> Behaviour:
 def falls_back(
     name: str, reason: str, forever: Forever, *replies: Reply, **options: Any
 ) -> Behaviour:
-    """Return a behaviour after which the rules hand off."""
+    """Return a behaviour after which the offline policy hands off."""
     return Behaviour(name, replies, StopReason(reason), True, forever, **options)
 
 
