@@ -6,7 +6,7 @@ other sessions.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import combinations, pairwise
 
@@ -31,16 +31,28 @@ _WORDS: dict[str, float] = {
 }
 _WORDS |= {"thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80}
 _WORDS |= {"ninety": 90, "hundred": 100, "thousand": 1_000, "dozen": 12, "couple": 2, "twice": 2}
-_WORDS |= {"a": 1, "an": 1, "once": 1, "thrice": 3, "half": 0.5, "半": 0.5, "俩": 2, "仨": 3}
-_WORD = re.compile(r"[a-z]+|[半俩仨]")
+_WORDS |= {
+    "a": 1,
+    "an": 1,
+    "once": 1,
+    "thrice": 3,
+    "half": 0.5,
+    "半": 0.5,
+    "俩": 2,
+    "仨": 3,
+    "打": 12,
+}
+_WORD = re.compile(r"[a-z]+|[半俩仨]|(?<=[一两])打")
 # A run that no unit follows is read once: lookbehinds keep its inner characters from being tried.
 _TENS = re.compile(r"(twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)[ -](\w+)")
 _HUNDREDS = re.compile(r"(?<!\w)(\w+) (hundred|thousand)(?: and)?(?: (\w+))?")
-_UNITS = {"k": 1_000, "百": 100, "千": 1_000, "万": 10_000, "亿": 100_000_000}
+_UNITS = {"k": 1_000, "w": 10_000, "百": 100, "千": 1_000, "万": 10_000, "亿": 100_000_000}
 _LARGE = re.compile(
-    r"(?<!\d)(\d+(?:\.\d+)?)\s?(k\b|[百千万亿])(\d|[一二三四五六七八九])?", re.IGNORECASE
+    r"(?<!\d)(\d+(?:\.\d+)?)\s?([百千万亿]|[kw](?=\d?(?![a-z\d])))(\d|[一二三四五六七八九])?",
+    re.IGNORECASE,
 )
 _NUMERALS = re.compile(f"[{NUMERALS}万亿]+")
+_DECIMAL = re.compile(f"(?<![{NUMERALS}])([{NUMERALS}]+)点([{NUMERALS}]+)(?![{NUMERALS}半刻])")
 _LONGEST_RUN = 24  # numerals; a longer run is no number
 # 两万三 is 23,000 and 三块二 is 3.2.
 _SHORT = re.compile(r"(.*[万千百])([一二三四五六七八九])")
@@ -48,6 +60,7 @@ _MONEY = re.compile(
     rf"((?<!\d)\d+|(?<![{NUMERALS}])[{NUMERALS}]+)[块元]([一二三四五六七八九])(?![{NUMERALS}])"
 )
 _MOST_COMBINED = 10  # numbers; of more, any number is the sum of two by chance
+_THOUSANDS = 10_000  # where such a number is said, 318 may be short for 318,000
 _LARGEST_FACTOR, _FEW = 12, 5  # people, months, nights; numbers of which any two may multiply
 
 _HOUR = r"(\d{1,2}|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
@@ -71,10 +84,19 @@ _DURATION = re.compile(
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WEEKDAY = re.compile(
-    r"\b(?:(?P<weeks>a|one|two) weeks? (?:on|from|after|this|next|coming) )?(?:the )?"
+    r"\b(?:(?P<weeks>(?:a |one |two |)weeks?) (?:on|from|after|this|next|coming) )?(?:the )?"
     rf"(?P<en>{'|'.join(_DAYS)})(?:s|nes|rs|ur)?(?:day)?s?\b(?P<week> week\b)?"
     r"|(?:周|星期|礼拜|禮拜|週)(?P<zh>[一二三四五六日天])"
 )
+_WEEKDAY_AFTER = re.compile(rf"(?:{_WEEKDAY.pattern})" + r"(?= after\b| before\b|前|后)")
+_WEEKLY = re.compile(
+    rf"\bevery (?P<each>{'|'.join(_DAYS)})|\b(?P<plural>{'|'.join(_DAYS)})(?:s|nes|rs|ur)?days\b"
+    r"|每个?(?:周|星期|礼拜)(?P<zh>[一二三四五六日天](?:[和、到至,]?(?:周|星期|礼拜)?[一二三四五六日天])*)"
+)
+_ORDINAL = re.compile(r"(?<!\d)(\d{1,2})(?:(?:st|nd|rd|th)\b|[号號日])|月(\d{1,2})(?!\d)")
+_RANGE_DAYS = re.compile(r"(?<!\d)(\d{1,2})(?=\s?[日号至到–—-])|(?<=[到至–—-])\s?(\d{1,2})(?!\d)")
+_TOMORROW = re.compile(r"\b(?:tmrw?|tomoz)\b")
+_PRECISE, _NEAR, _SLACK = timedelta(days=15), timedelta(days=45), timedelta(hours=6)
 _COUNTED = re.compile(
     rf"(?P<count>\d{{1,3}}|(?<![a-z])[a-z]+) (?P<unit>day|week|fortnight|month|year|decade)s?\b"
     rf"|(?P<digits>\d{{1,3}}|[{NUMERALS}半]{{1,3}})个?(?P<zh>天|周|星期|礼拜|月|年|岁)(?!底|初)"
@@ -93,7 +115,8 @@ _NEGATION = re.compile(
 )
 _NO_NEGATION = re.compile(
     r"不耐|不错|不錯|不过|不過|不久|不同|不仅|不僅|不但|不少|不断|没准|特别|特別|分别|区别|级别|性别|个别|无线|无论"
-    r"|差不多|\b(?:no (?:problem|worries|idea|doubt|way)|not only|why not|isn't it|don't you)\b",
+    r"|差不多|\bnot (?=\d)|\b(?:no (?:problem|worries|idea|doubt|way)|not only|why not)\b"
+    r"|\b(?:isn't it|don't you)\b",
     re.IGNORECASE,
 )
 # Words with which a sentence ends or denies something without a negation.
@@ -126,8 +149,10 @@ def find_doubts(
     said = _Reading(sources, now, zone)
     around = _Reading([messages[n] for n in sorted(shown)], said.now, zone)
     doubts: list[Doubt] = []
-    wrong_dates, rest = _read_dates(_fold(fact.text), said, around)
-    if wrong_dates:
+    text = _fold(fact.text)
+    wrong_dates, rest = _read_dates(text, said, around)
+    weekly = _weekly_days(text)
+    if wrong_dates or (around.weekdays and not weekly <= around.weekdays):
         doubts.append("date")
     if _has_unknown_numbers(rest, said, around):
         doubts.append("number")
@@ -148,6 +173,9 @@ class _Reading:
         self.values = frozenset(_values(self.text))
         self.durations = frozenset(_durations(self.text))
         self.spans = list(_spans(self.text, self.now, zone))
+        self.ordinals = frozenset(int(a or b) for a, b in _ORDINAL.findall(self.text))
+        self.weekdays = frozenset(map(_weekday_number, _WEEKDAY.finditer(self.text)))
+        self.weekdays_after = frozenset(map(_weekday_number, _WEEKDAY_AFTER.finditer(self.text)))
 
     @property
     def numbers(self) -> frozenset[float]:
@@ -161,11 +189,20 @@ class _Reading:
                 derived |= {first + second, second - first}
                 if first <= _LARGEST_FACTOR or len(self.values) <= _FEW:
                     derived.add(first * second)
+        # A small number is the sum or the difference of some others by chance.
+        derived = {number for number in derived if number > 9 or number % 1}
+        # "We offered 312k, going 318 tomorrow".
+        large = [value for value in self.values if value >= _THOUSANDS]
+        derived |= {
+            thousands
+            for thousands in (value * 1_000 for value in self.values)
+            if any(value / 2 <= thousands <= value * 2 for value in large)
+        }
         return frozenset(round(n, 6) for n in (*self.values, *parts, *years, *derived))
 
 
 def _fold(text: str) -> str:
-    return normalize(text).casefold()
+    return _TOMORROW.sub("tomorrow", normalize(text).casefold())
 
 
 def _read_dates(text: str, said: _Reading, around: _Reading) -> tuple[bool, str]:
@@ -196,9 +233,31 @@ def _is_named(span: TimeSpan, evidence: _Reading) -> bool:
     if span.text in evidence.text or (span.start is None and span.end is None):
         return True
     start, end = _closed(span, evidence)
-    if start - _DAY <= evidence.now <= end + _DAY:
-        return True  # said on that day
-    return any(start < until and since < end for since, until in evidence.spans)
+    is_long = end - start > 2 * _DAY
+    if start - _SLACK <= evidence.now <= end + _SLACK and not (
+        is_long and _RANGE_DAYS.search(span.text)
+    ):
+        return True  # said on that day, or in that year
+    if is_long:
+        named = (first or last for first, last in _RANGE_DAYS.findall(span.text))
+        days = {float(day) for day in named}
+        return days <= evidence.numbers and _overlaps(evidence.spans, start, end)
+    local = start.astimezone(evidence.zone)
+    # "On Sunday, the 15th", "the Tuesday after that".
+    is_near = abs(start - evidence.now) <= _NEAR
+    if is_near and local.weekday() in evidence.weekdays_after:
+        return True
+    if local.day in evidence.ordinals and (is_near or _overlaps(evidence.spans, start, end)):
+        return True
+    # "The first Sunday of September"; a month alone does not confirm a day of it.
+    if local.weekday() in evidence.weekdays and _overlaps(evidence.spans, start, end):
+        return True
+    precise = [(since, until) for since, until in evidence.spans if until - since <= _PRECISE]
+    return _overlaps(precise, start, end)
+
+
+def _overlaps(spans: Iterable[tuple[datetime, datetime]], start: datetime, end: datetime) -> bool:
+    return any(start < until and since < end for since, until in spans)
 
 
 def _closed(span: TimeSpan, evidence: _Reading) -> tuple[datetime, datetime]:
@@ -250,23 +309,44 @@ def _spans(text: str, now: datetime, zone: tzinfo) -> Iterator[tuple[datetime, d
             yield moment - timedelta(days=precision), moment + timedelta(days=precision)
 
 
+def _weekday_number(match: re.Match[str]) -> int:
+    """Return 0 for Monday to 6 for Sunday."""
+    return (
+        _DAYS.index(match["en"]) if match["en"] else min("一二三四五六日天".index(match["zh"]), 6)
+    )
+
+
+def _weekly_days(text: str) -> set[int]:
+    """Return the weekdays on which a text says that something happens every week."""
+    days: set[int] = set()
+    for match in _WEEKLY.finditer(text):
+        if name := match["each"] or match["plural"]:
+            days.add(_DAYS.index(name))
+        for day in match["zh"] or "":
+            if day in "一二三四五六日天":
+                days.add(min("一二三四五六日天".index(day), 6))
+    return days
+
+
 def _weekdays(text: str, now: datetime, zone: tzinfo) -> Iterator[tuple[re.Match[str], datetime]]:
     """Yield the days that names of weekdays may mean: this week's, the next and the one before."""
     today = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     for match in _WEEKDAY.finditer(text):
-        number = _DAYS.index(match["en"]) if match["en"] else "一二三四五六日天".index(match["zh"])
-        coming = today + timedelta(days=(min(number, 6) - today.weekday()) % 7 or 7)
-        weeks = {"a": 1, "one": 1, "two": 2}.get(match["weeks"] or "", 1 if match["week"] else 0)
+        number = _weekday_number(match)
+        coming = today + timedelta(days=(number - today.weekday()) % 7 or 7)
+        weeks = (2 if "two" in match["weeks"] else 1) if match["weeks"] else bool(match["week"])
         if weeks:
             yield match, coming + weeks * _WEEK
             continue
         before = text[max(0, match.start() - 6) : match.start()]
+        if ahead := re.search("(下+)个?$", before):
+            monday = today - timedelta(days=today.weekday())
+            yield match, monday + timedelta(days=number) + len(ahead[1]) * _WEEK
+            continue
         yield match, coming - _WEEK
         yield match, coming
-        if "next" in before or "下" in before:
+        if "next" in before:
             yield match, coming + _WEEK
-            if "下下" in before:
-                yield match, coming + 2 * _WEEK
 
 
 def _counted_days(text: str) -> Iterator[tuple[float, float]]:
@@ -345,10 +425,7 @@ def _clocks(text: str) -> Iterator[_Clock]:
 
 def _values(text: str) -> Iterator[float]:
     """Yield the values of a text's numbers: 1,200, thirty-two, 5k, 两万三, 三块二."""
-    for number in _NUMBER.findall(_CLOCK.sub(" ", text)):
-        yield float(number.replace(",", ""))
-        if number.count(".") == 1:  # a version, or a clock
-            yield from map(float, number.replace(",", "").split("."))
+    yield from _plain_values(_LARGE.sub(" ", _CLOCK.sub(" ", text)))
     yield from (_WORDS[word] for word in _WORD.findall(text) if word in _WORDS)
     for tens, digit in _TENS.findall(text):
         if digit in _WORDS:
@@ -364,9 +441,19 @@ def _values(text: str) -> Iterator[float]:
         yield _read_chinese(run)
         if match := _SHORT.fullmatch(run):
             yield _read_chinese(match[1]) + read_number(match[2]) * _UNITS[match[1][-1]] / 10
+    for whole, digits in _DECIMAL.findall(text):
+        tail = "".join(str(read_number(digit)) for digit in digits)
+        yield read_number(whole) + float(f"0.{tail}")
     for whole, tenth in _MONEY.findall(text):
         number = float(whole) if whole.isdigit() else read_number(whole)
         yield number + read_number(tenth) / 10
+
+
+def _plain_values(text: str) -> Iterator[float]:
+    for number in (found.replace(",", "") for found in _NUMBER.findall(text)):
+        yield float(number)
+        if number.count(".") == 1:  # a version, or a clock
+            yield from map(float, number.split("."))
 
 
 def _read_chinese(run: str) -> int:

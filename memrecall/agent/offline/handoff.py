@@ -19,8 +19,8 @@ _ITEMS, _MOST_ITEMS = 3, 4
 _MORE = 0.04  # probability of a hit that is handed off beyond the first ones
 _CLOSEST = 3
 # With a lower probability that there is an answer, or where that is unknown that the best hit is
-# one, nothing is handed off: for the authors G and H after 30 % of absent questions, 9 % of others.
-_ANSWERED, _LEAST = 0.75, 0.1
+# one, nothing is handed off: for the authors G and H after 17 % of absent questions, 5 % of others.
+_ANSWERED, _LEAST = 0.7, 0.1
 _UNCALIBRATED = 0.5  # what a relevance is worth as a probability
 _LONGEST_QUOTE, _LONGEST_QUERY = 160, 80
 _LISTED_WORDS = 4
