@@ -312,7 +312,7 @@ class TestEndpoint:
         options = {"Memrecall-Hook": json.dumps(fields)}
 
         async def check(case: tuple[str, str]) -> None:
-            for bar, is_shown in ((0.1, True), (1.0, False)):
+            for bar, is_shown in ((0.1, True), (1.01, False)):
                 monkeypatch.setattr(agent_result, "_SURE", bar)
                 payload = samples(case[0], "")[0].payload
                 answer = await ann.post(self.PATH, json=payload, headers=options)
