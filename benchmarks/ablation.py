@@ -31,7 +31,7 @@ from benchmarks.report import Figures, print_figures, say, write_figures  # noqa
 from memrecall.agent.offline import policy  # noqa: E402
 from memrecall.agent.tools import keywords, search  # noqa: E402
 from memrecall.search import engine  # noqa: E402
-from memrecall.search.ranking import features, lexical, people, rerank  # noqa: E402
+from memrecall.search.ranking import features, lexical, rerank  # noqa: E402
 from memrecall.text import keywords as text_keywords  # noqa: E402
 
 _NEVER = re.compile(r"(?!)")
@@ -54,7 +54,6 @@ LISTS: Mapping[str, tuple[Patch, ...]] = {
     "names of speakers": tuple(
         (each, "find_speakers", _always({})) for each in (features, rerank, engine)
     ),
-    "titles before names": ((people, "_TITLES", _NO_WORDS),),
     "names as the first person": ((engine, "to_first_person", lambda query, _: query),),
     "numbers in lines": ((rerank, "_NUMBER", _NEVER),),
     "other spellings": ((keywords, "expand_terms", _always(())),),

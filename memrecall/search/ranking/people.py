@@ -17,7 +17,6 @@ _LETTER = re.compile(r"[^\W\d_]")
 _IS_LATIN = re.compile(rf"[{_LATIN}]")
 _WORD_START, _WORD_END = rf"(?<![{_LATIN}\d_])", rf"(?![{_LATIN}\d_])"
 _MIN_NAME_LENGTH = 2  # "A" would be found in every query
-_TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "prof", "sir"})
 _USER_LABEL = re.compile("用户(?!名)")  # 用户名 is a user name
 _VERB = r"(?P<verb>did|does|do|has|have|is|was|were|are|will|would|had|can|could|should|might)"
 
@@ -65,17 +64,18 @@ def _find_speakers(query: str, speakers: tuple[str, ...]) -> Mapping[str, str]:
 def _first_name(speaker: str) -> str:
     """Return Ross for Ross Geller and 陈建国 for 陈建国（同事）; "" for a name of one word."""
     first = _WORD.match(speaker)
-    if not first or first.group().isdigit():
+    # An abbreviation is a title: Dr. Green.
+    if not first or first.group().isdigit() or speaker.startswith(".", first.end()):
         return ""
     # "Speaker 1" has no first name.
     return first.group() if _LETTER.search(speaker, first.end()) else ""
 
 
 def _is_written_as_name(word: str) -> bool:
-    """Tell Will from will and a name from a title: only a whole name is found in lower case."""
+    """Tell Will from will: only a whole name is found in lower case."""
     if not _IS_LATIN.match(word):
         return True
-    return word[:1].isupper() and word.lower() not in _TITLES and stem(word) not in STOP_TERMS
+    return word[:1].isupper() and stem(word) not in STOP_TERMS
 
 
 def to_first_person(query: str, names: Sequence[str]) -> str:
