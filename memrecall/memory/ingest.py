@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
@@ -484,9 +484,8 @@ def _plan_fact(
     for record in replaced[1:]:
         if not _is_earlier(sources, record) and _may_end(record, origin):
             reason = f"it ended: {record.content}"
-            steps.append(
-                PlanStep("DELETE", memory_key=record.memory_key, reason=reason, fact=number)
-            )
+            step = PlanStep("DELETE", memory_key=record.memory_key, reason=reason, fact=number)
+            steps.append(replace(step, ended_at=memory.valid_from))
     return steps
 
 

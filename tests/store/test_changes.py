@@ -180,3 +180,17 @@ async def test_restore_state_waits_for_an_open_restore(
         assert not answer.done()
 
     assert await answer is commit
+
+
+async def test_memory_ends_when_the_fact_that_ended_it_began(store: Store) -> None:
+    await store.memories(ANN).add(
+        [NewMemory(memory_key=key, content=key, valid_from=at(1)) for key in ("tea", "home")],
+        origin=Origin.USER,
+    )
+    steps = [
+        PlanStep("DELETE", memory_key="tea", ended_at=at(5)),
+        PlanStep("DELETE", memory_key="home", ended_at=at(0)),
+    ]
+    await store.changes(ANN).apply_plan(steps, actor="test")
+    ends = {m.memory_key: m.valid_to for m in await store.memories(ANN).get_many(["tea", "home"])}
+    assert ends == {"tea": at(5), "home": at(1)}  # not before it began itself

@@ -42,7 +42,8 @@ class PlanStep:
 
     ADD with a `memory_key` stores what was said before that memory, as part of its history.
     Only the user replaces what the user said: an UPDATE of another origin is stored beside it.
-    Steps with the same `fact` number belong together: they are undone together.
+    Steps with the same `fact` number belong together: they are undone together. A DELETE ends its
+    memory at `ended_at`, or now.
     """
 
     event: PlanEvent
@@ -51,6 +52,7 @@ class PlanStep:
     origin: Origin = Origin.USER
     reason: str = ""
     fact: int | None = None
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +420,7 @@ async def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None
     try:
         if await writer.must_stay(step.memory_key, Origin.USER):
             return PlanOutcome("NONE", step.memory_key, reason="another member said it")
-        await writer.end(step.memory_key, step.reason, successor)
+        await writer.end(step.memory_key, step.reason, successor, step.ended_at)
     except NotFound:
         return PlanOutcome("NONE", step.memory_key, reason="not there any more")
     return PlanOutcome("DELETE", step.memory_key, text or "", reason=step.reason)

@@ -115,13 +115,21 @@ class MemoryWriter(MemoryInserter):
                 await mark_undone(self._connection, revision)
         await self._link(row, successor, f"it was said before: {successor['content']}")
 
-    async def end(self, memory_key: str, reason: str, successor: str | None = None) -> None:
-        """End a memory's validity now, for a successor if it has one.
+    async def end(
+        self,
+        memory_key: str,
+        reason: str,
+        successor: str | None = None,
+        ended_at: datetime | None = None,
+    ) -> None:
+        """End a memory's validity, now if not before, for a successor if it has one.
 
         Only searches as of an earlier time find it.
         """
         row = await self._require(memory_key)
-        values = {"valid_to": self._locks.now, "superseded_reason": reason}
+        # It does not end before it began itself.
+        end = max(min(ended_at or self._locks.now, self._locks.now), began(row))
+        values = {"valid_to": end, "superseded_reason": reason}
         await self._write(PendingChange(row, values, "DELETE", reason, successor))
 
     async def require_unchanged(self, memory_key: str, since: datetime | None) -> None:
