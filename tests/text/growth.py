@@ -92,7 +92,7 @@ def _read_mentions(text: str) -> object:
 
 def _read_request(text: str) -> object:
     earlier = (ConversationMessage(Role.USER, text),)
-    return policy.Situation("en", text, earlier, Window(2)).query
+    return policy.Situation("en", text, earlier, Window(2)).query(with_earlier=True)
 
 
 def _repair(text: str) -> object:

@@ -14,7 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memrecall.agent.offline.handoff import Findings, build_handoff, build_unasked_handoff, explain
+from memrecall.agent.offline.handoff import (
+    LIKELY,
+    Findings,
+    build_handoff,
+    build_unasked_handoff,
+    explain,
+)
 from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.policy import RecallStep
 from memrecall.agent.state import KeywordModel, RecallState, ToolRun, Window
@@ -25,12 +31,10 @@ from memrecall.errors import ModelFailed
 from memrecall.messages import ConversationMessage, strip_markers
 from memrecall.model import protocol
 from memrecall.model.prompts import OFFLINE_FAMILY
-from memrecall.text.keywords import extract_keywords
+from memrecall.text.keywords import WeightedWord, extract_keywords
 from memrecall.text_length import single_line
 from memrecall.types import Language, Role
 
-# With as few words of its own, a request depends on the lines before it: "and for Tom?".
-_FEW_WORDS = 1
 _LONGEST_REQUEST = 2_000  # characters in which words are counted
 _LONGEST_QUERY = 980
 _LIMIT = 10
@@ -58,17 +62,22 @@ class Situation:
 
     @property
     def is_follow_up(self) -> bool:
-        """Whether the request says too little to be searched without the lines before it."""
-        words = extract_keywords(strip_markers(self.request[:_LONGEST_REQUEST]), _FEW_WORDS + 1)
-        return bool(self.earlier) and len(words) <= _FEW_WORDS
+        """Whether the request says nothing without the lines before it: "and then?"."""
+        return bool(self.earlier) and not self._words()
 
     @property
-    def query(self) -> str:
-        """The text to search for, whole: embedders are trained on sentences."""
-        lines = [*(message.text for message in self.earlier), self.request]
-        texts = lines if self.is_follow_up else lines[-1:]
-        joined = "\n".join(filter(None, (" ".join(strip_markers(t).split()) for t in texts)))
-        return joined[-_LONGEST_QUERY:]  # the latest words matter most
+    def may_be_follow_up(self) -> bool:
+        """Whether its one word may depend on the lines before it: "and for Tom?"."""
+        return bool(self.earlier) and len(self._words()) == 1
+
+    def _words(self) -> list[WeightedWord]:
+        return extract_keywords(strip_markers(self.request[:_LONGEST_REQUEST]), 2)
+
+    def query(self, *, with_earlier: bool) -> str:
+        """Return the text to search for, whole: embedders are trained on sentences."""
+        earlier = [message.text for message in self.earlier] if with_earlier else []
+        texts = (" ".join(strip_markers(text).split()) for text in (*earlier, self.request))
+        return "\n".join(filter(None, texts))[-_LONGEST_QUERY:]  # the latest words matter most
 
 
 class OfflinePolicy:
@@ -149,18 +158,25 @@ def _expand(situation: Situation) -> RecallStep | None:
 
 
 def _search(situation: Situation, findings: Findings) -> RecallStep | None:
-    """Return the search for the request, without filters; after a failure that by words."""
+    """Return the search for the request, without filters; after a failure that by words.
+
+    One word is searched alone, and with the lines before it if that finds nothing likely.
+    """
     failures = findings.failures
     if ToolErrorCode.NO_PERMISSION in failures or len(failures) >= _MAX_FAILURES:
         return None
     searches = [run for run in situation.current_runs if run.tool == SEARCH]
-    mode = "hybrid"
-    if searches:
-        if searches[-1].error not in _WORDS_MAY_DO:
+    mode, phrase, with_earlier = "hybrid", "first", situation.is_follow_up
+    if searches and searches[-1].error in _WORDS_MAY_DO:
+        mode, phrase = "keyword", "words_only"
+    elif searches:
+        if not situation.may_be_follow_up or findings.best >= LIKELY:
             return None
-        mode = "keyword"
+        with_earlier = True
+    if phrase == "first" and with_earlier:
+        phrase = "first_context"
     arguments: dict[str, Any] = {
-        "query": situation.query,
+        "query": situation.query(with_earlier=with_earlier),
         "search_mode": mode,
         "limit": _LIMIT,
         "min_relevance_score": 0.0,
@@ -170,9 +186,6 @@ def _search(situation: Situation, findings: Findings) -> RecallStep | None:
         return None
     if SearchMemoriesInput(**arguments).model_dump(mode="json", exclude_none=True) in tried:
         return None
-    phrase = "words_only" if searches else "first"
-    if phrase == "first" and situation.is_follow_up:
-        phrase = "first_context"
     asked = single_line(situation.request, 40)
     return _call(SEARCH, arguments, explain(situation.language, phrase, request=asked))
 

@@ -27,12 +27,12 @@ NOTHING = search_result()
 TEN = search_result(
     *(hit(f"k{n}", f"the kitchen tiles, sample {n}", 0.9 - n / 20) for n in range(10))
 )
-# Each window ends with a request of at most one content word.
+# Each window ends with a request without a word of its own.
 FOLLOW_UPS = [
-    ("What did the oil change cost?", "$389.", "and the tyres?"),
-    ("给孙女打的书桌用的什么料？", "樱桃木。", "漆呢？"),
+    ("What did the oil change cost?", "$389.", "and what about that?"),
+    ("给孙女打的书桌用的什么料？", "樱桃木。", "那个呢？"),
     ("我们聊聊厨房瓷砖", "好的", "就按之前那个来"),
-    ("Write a poem about a lighthouse", "The lamp turns…", "go on"),
+    ("Write a poem about a lighthouse", "The lamp turns…", "and then?"),
 ]
 
 
@@ -145,6 +145,16 @@ def test_request_with_words_of_its_own_is_searched_alone(texts: tuple[str, ...])
     assert recall.searches[0]["query"] == texts[-1]
 
 
+def test_single_word_is_searched_with_the_lines_before_it_if_nothing_is_likely() -> None:
+    texts = ("What did the oil change cost?", "$389.", "and the tyres?")
+    likely, unlikely = (
+        search_result(hit("k", "new tyres", probability=chance)) for chance in (0.6, 0.4)
+    )
+    assert [s["query"] for s in recall_window(window(*texts), likely).searches] == [texts[-1]]
+    searches = recall_window(window(*texts), unlikely, likely).searches
+    assert [search["query"] for search in searches] == [texts[-1], "\n".join(texts)]
+
+
 def test_request_without_lines_before_it_is_searched_as_it_is() -> None:
     for text in ("那个东西", "and the tyres?"):
         recall = ask(text, TEN)
@@ -163,16 +173,16 @@ def test_refused_window_is_not_requested_again() -> None:
 
 
 def test_long_conversation_is_searched_by_its_latest_words() -> None:
-    lines = window("the lighthouse " * 100, "noted " * 100, "and the tyres?")
+    lines = window("the lighthouse " * 100, "noted " * 100, "and then?")
     query = recall_window(lines, TEN).searches[0]["query"]
     assert len(query) == 980
-    assert query.endswith("noted\nand the tyres?")
+    assert query.endswith("noted\nand then?")
 
 
 def test_each_message_is_one_line_of_the_query() -> None:
     """The search treats several lines as a conversation."""
-    lines = [user("The oil\n\nchange "), assistant(""), user(" and\nthe tyres?")]
-    assert recall_window(lines, TEN).searches[0]["query"] == "The oil change\nand the tyres?"
+    lines = [user("The oil\n\nchange "), assistant(""), user(" and\nthen?")]
+    assert recall_window(lines, TEN).searches[0]["query"] == "The oil change\nand then?"
 
 
 def test_greetings_and_thanks_are_handed_off_at_once() -> None:
@@ -219,10 +229,14 @@ def test_unlikely_hits_are_quoted_instead_of_handed_off() -> None:
 
 def test_hits_are_quoted_if_an_answer_is_unlikely() -> None:
     """A hit may be the best of the store and still answer nothing."""
-    hits = [hit(f"k{n}", f"nice weather {n}", probability=0.6 - n / 10) for n in range(4)]
-    for answered, keys in ((0.69, []), (0.71, ["k0", "k1", "k2", "k3"]), (None, ["k0"])):
-        found = hits if keys != ["k0"] else hits[:1]
-        recall = ask("Where is my bicycle?", search_result(*found, answered=answered))
+    for best, answered, keys in (
+        (0.45, 0.7, []),
+        (0.45, 0.8, ["k0", "k1", "k2", "k3"]),
+        (0.55, 0.7, ["k0", "k1", "k2", "k3"]),  # likely itself
+        (0.45, None, ["k0", "k1", "k2", "k3"]),
+    ):
+        hits = [hit(f"k{n}", f"nice weather {n}", probability=best - n / 10) for n in range(4)]
+        recall = ask("Where is my bicycle?", search_result(*hits, answered=answered))
         assert recall.keys == keys
         assert recall.handoff["needs_more_info"] is not bool(keys)
         assert "nice weather 0" in recall.handoff["search_summary"]

@@ -71,4 +71,5 @@ def test_every_recall_ends_in_a_valid_handoff(
     keys = handoff.relevant_memory_keys
     assert set(keys) <= set("abcdefghij")
     assert len(set(keys)) == len(keys) <= 4
-    assert len(recall.calls) <= 4  # a refused window, a search, one by words, the handoff
+    # A refused window, a search, one by words, one with the lines before it, the handoff.
+    assert len(recall.calls) <= 5

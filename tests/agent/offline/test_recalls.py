@@ -132,7 +132,7 @@ async def test_nothing_is_closest_beside_evidence(history: Library) -> None:
     ("text", "session", "subject"),
     [
         ("就按之前那个来", "paint", "我们把走廊刷成浅灰色吧"),
-        ("and that soil?", "herbs", "I want to grow basil on the windowsill"),
+        ("and what about that?", "herbs", "I want to grow basil on the windowsill"),
     ],
 )
 async def test_follow_up_is_searched_with_the_session(
