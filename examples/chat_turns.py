@@ -57,7 +57,7 @@ async def run() -> None:
 
         group = GroupChat(library, Scope("team"), MEMBERS)
         await group.post("ann", "周五十点在大会议室开会")
-        await group.post("bo", "@小助手 周五在哪里开会？")
+        await group.post("bo", "@小助手 周五的会在哪个会议室？")
         print(f"小助手:    {(await group.answer('bot')).text}")
         await group.post("ann", "好的")
         print(f"小助手:    silent {(await group.answer('bot')).silent}")

@@ -44,6 +44,7 @@ async def opened_history() -> AsyncIterator[Library]:
         settings = Settings(db=str(Path(folder) / "memrecall.db"), snapshots=False)
         async with await Library.open(settings) as library:
             await library.add_messages(LIN, HISTORY)
+            await library.vectors.settle()  # until then, only words are searched
             yield library
 
 

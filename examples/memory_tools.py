@@ -34,7 +34,7 @@ async def talk(library: Library) -> None:
     script: list[Step | Callable[[Request], Step]] = [
         call("remember", text="林晓的工作电脑是 Windows", memory_type="user_profile"),
         say("记住了。"),
-        call("recall", query="我的工作电脑是什么系统？"),
+        call("recall", query="林晓的工作电脑"),
         correct,
         say("改好了：现在是 Mac。"),
     ]

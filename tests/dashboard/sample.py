@@ -1,14 +1,19 @@
 """Sample data: chats of two users, memories with a history, recalls, and a malicious user."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from memrecall.agent import Recaller, RecallOptions
+from memrecall.extraction.protocol import Entity, Extracted, Fact, KnownMemory, Relation, Utterance
 from memrecall.memory import AsyncMemory, Importer, Library
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings
 from memrecall.store import Grant, NewRelation
 from memrecall.types import NewMessage, Role
+from tests.extractors import SentenceExtractor
 
 CHAT = Path(__file__).parents[2] / "fixtures" / "demo" / "chat.jsonl"
 NOW = datetime(2026, 4, 21, 9, 0, tzinfo=UTC)
@@ -16,15 +21,30 @@ ATTACKER = "mallory"
 SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
 MALICIOUS_RELATIONS = [NewRelation(SCRIPT[:80], "<b>likes</b>", "peanuts")]
 SESSION = "talk-1"
-STATEMENTS = (
-    "I live in Oslo and my brother Tom works at Equinor.",
-    "I moved to Lisbon last week. Now I live in Lisbon.",
-    "I am allergic to peanuts. My favourite tea is genmaicha.",
-    "My favourite tea is sencha now, not genmaicha any more.",
-)
+STATEMENTS: dict[str, tuple[Fact, ...]] = {
+    "I live in Oslo and my brother Tom works at Equinor.": (
+        Fact("User lives in Oslo.", field="home", memory_type="user_profile"),
+        Fact("User's brother Tom works at Equinor.", memory_type="relationship"),
+    ),
+    "I moved to Lisbon last week. Now I live in Lisbon.": (
+        Fact("User moved to Lisbon.", field="home", memory_type="user_profile"),
+    ),
+    "I am allergic to peanuts. My favourite tea is genmaicha.": (
+        Fact("User is allergic to peanuts.", memory_type="user_profile"),
+        Fact("User's favourite tea is genmaicha.", field="tea", memory_type="user_preference"),
+    ),
+    "My favourite tea is sencha now, not genmaicha any more.": (
+        Fact("User's favourite tea is sencha.", field="tea", memory_type="user_preference"),
+    ),
+}
 QUESTIONS = {
     "maya": ("Where does Tom work?", "Who has my spare key?", "When does my passport expire?"),
     "lin": ("我对什么过敏来着？", "按照我之前的数据库配置来"),
+}
+
+RELATIONS = {
+    "User's brother Tom works at Equinor.": ("Tom", "works_at", "Equinor"),
+    "User is allergic to peanuts.": ("User", "allergic_to", "peanuts"),
 }
 
 TEAM = "team-x"  # a space of Ann, Ben and Cleo, each with another role
@@ -36,10 +56,46 @@ def sample_settings(location: str, folder: Path, embedder: str = "hash") -> Sett
     return Settings(db=location, embedder=embedder, cache_dir=str(folder))
 
 
+class StatementExtractor(SentenceExtractor):
+    """Finds the facts of `STATEMENTS`; one with a field replaces what is known of the field."""
+
+    async def extract(
+        self, utterances: Sequence[Utterance], *, known: Sequence[KnownMemory] = (), **_: Any
+    ) -> Extracted:
+        facts, relations = [], []
+        for said in utterances:
+            for fact in STATEMENTS.get(said.text, ()):
+                same = (memory for memory in known if fact.field and memory.field == fact.field)
+                ended = tuple(memory.memory_key for memory in same)
+                sources = (said.message_id,)
+                facts.append(replace(fact, source_ids=sources, valid_from=said.ts, replaces=ended))
+                if fact.text in RELATIONS:
+                    relations.append(Relation(*RELATIONS[fact.text], sources, said.ts))
+        names = {name for each in relations for name in (each.source, each.destination)}
+        return Extracted(tuple(facts), tuple(map(Entity, sorted(names))), tuple(relations))
+
+
+async def add_facts(
+    database: Path, user: str, *texts: str, first: int = 0, ts: datetime | None = None
+) -> None:
+    """Store texts of a user as messages m0, m1, …, and the facts that an extractor finds.
+
+    The server of a test has no model; it reads what is stored here.
+    """
+    async with (
+        await Library.open(sample_settings(str(database), database.parent)) as library,
+        AsyncMemory(user_id=user, library=library, extractor=SentenceExtractor()) as memory,
+    ):
+        for number, text in enumerate(texts, first):
+            message = {"role": "user", "content": text, "message_id": f"m{number}", "ts": ts}
+            await memory.add([message])
+
+
 async def fill_library(library: Library) -> None:
     """Store the sample data."""
     await Importer(library).run(CHAT, strict=True)
-    memory = AsyncMemory(user_id="maya", session_id=SESSION, library=library)
+    extractor = StatementExtractor()
+    memory = AsyncMemory(user_id="maya", session_id=SESSION, library=library, extractor=extractor)
     for text in STATEMENTS:
         await memory.add([{"role": "user", "content": text}])
     await memory.summarize()

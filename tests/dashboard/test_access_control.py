@@ -22,13 +22,13 @@ from .sample import sample_settings
 Keyed = tuple[ServerProcess, dict[str, str]]
 # What pages show of the sample.
 SAMPLE_MAYA = {
-    "/explorer/memories": "Maya's neighbour Joyce has the spare key.",
+    "/explorer/memories": "Maya's neighbour Joyce has her spare key and walks Biscuit",
     "/explorer/graph": "neighbour of",
     "/explorer/changes": "Memory edited",
     "/recalls": "Who has my spare key?",
 }
 SAMPLE_LIN = {
-    "/explorer/memories": "林晓不吃辣，对海鲜过敏。",
+    "/explorer/memories": "林晓从 VS Code 换到了 Neovim。",
     "/explorer/graph": "过敏于",
     "/explorer/changes": "编辑记忆",
     "/recalls": "我对什么过敏来着？",

@@ -1,6 +1,8 @@
 """The explorer: messages, search, memories with history, graph and sessions."""
 
 import secrets
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,7 +11,7 @@ import httpx
 from tests.server.server_process import ServerProcess
 
 from .conftest import Window, window_on
-from .sample import ATTACKER, SCRIPT, SESSION
+from .sample import ATTACKER, SCRIPT, SESSION, add_facts
 
 Keyed = tuple[ServerProcess, dict[str, str]]
 
@@ -111,20 +113,18 @@ async def test_memory_shows_its_replacement_and_reason(window: Window) -> None:
     assert "allergic to peanuts" in await window.text()
 
 
-async def add_user(window: Window, *texts: str) -> str:
+async def add_user(folder: Path, *texts: str) -> str:
     """Store texts of a new user, whose data a test may erase, and return the user's id."""
     user = f"user-{secrets.token_hex(4)}"
-    async with httpx.AsyncClient(base_url=window.url, timeout=60) as client:
-        for number, text in enumerate(texts):
-            message = {"role": "user", "content": text, "message_id": f"m{number}"}
-            body = {"user_id": user, "messages": [message]}
-            assert (await client.post("/v1/memories", json=body)).status_code == 200
+    await add_facts(folder / "open" / "sample.db", user, *texts)
     return user
 
 
-async def test_memory_is_deleted_and_restored_with_its_messages(window: Window) -> None:
+async def test_memory_is_deleted_and_restored_with_its_messages(
+    window: Window, folder: Path
+) -> None:
     page = window.page
-    user = await add_user(window, "I live in Oslo.", "I am allergic to peanuts.")
+    user = await add_user(folder, "I live in Oslo.", "I am allergic to peanuts.")
     await window.open(f"/explorer/memories?user={user}")
     await page.click("a:has-text('lives in Oslo')")
     await window.ready()
@@ -160,9 +160,9 @@ async def test_memory_is_deleted_and_restored_with_its_messages(window: Window) 
     assert "Oslo" not in await window.text()
 
 
-async def test_message_is_erased_after_confirmation(window: Window) -> None:
+async def test_message_is_erased_after_confirmation(window: Window, folder: Path) -> None:
     page = window.page
-    user = await add_user(window, "I live in Oslo.", "I am allergic to peanuts.")
+    user = await add_user(folder, "I live in Oslo.", "I am allergic to peanuts.")
     await window.open(f"/explorer?user={user}&around=m0")
     article = page.locator("article:has-text('I live in Oslo')")
     button = page.locator("article", has_text="peanuts").get_by_role("button", name="Erase message")
@@ -187,9 +187,9 @@ async def test_message_is_erased_after_confirmation(window: Window) -> None:
     assert "Oslo" not in await window.text()
 
 
-async def test_message_is_deleted_and_restored(window: Window) -> None:
+async def test_message_is_deleted_and_restored(window: Window, folder: Path) -> None:
     page = window.page
-    user = await add_user(window, "The boat is called Oslo.", "The car is called Bergen.")
+    user = await add_user(folder, "The boat is called Oslo.", "The car is called Bergen.")
     await window.open(f"/explorer?user={user}")
     article = page.locator("article:has-text('Oslo')")
     await article.hover()
@@ -219,11 +219,9 @@ async def test_erase_is_always_seen_on_touch_screens(
         assert await window.page.get_by_role("button", name="Erase message").last.is_visible()
 
 
-async def test_memories_show_when_something_was_said(window: Window) -> None:
-    message = {"role": "user", "content": "I live in Bergen.", "ts": "2021-05-04T10:00:00Z"}
-    async with httpx.AsyncClient(base_url=window.url, timeout=60) as client:
-        body = {"user_id": "past", "messages": [message]}
-        assert (await client.post("/v1/memories", json=body)).status_code == 200
+async def test_memories_show_when_something_was_said(window: Window, folder: Path) -> None:
+    said = datetime(2021, 5, 4, 10, tzinfo=UTC)
+    await add_facts(folder / "open" / "sample.db", "past", "I live in Bergen.", ts=said)
     await window.open("/explorer/memories?user=past")
     assert "2021-05-04 10:00" in await window.text(".mr-item")
 
@@ -240,7 +238,7 @@ async def test_graph_is_drawn_and_can_be_navigated(window: Window) -> None:
 
 
 async def test_relations_and_types_have_chinese_names(
-    browser: Any, open_server: ServerProcess
+    browser: Any, open_server: ServerProcess, folder: Path
 ) -> None:
     async with window_on(browser, open_server.url, locale="zh-CN") as window:
         for path, text in {
@@ -251,7 +249,7 @@ async def test_relations_and_types_have_chinese_names(
         }.items():
             await window.open(path)
             assert text in await window.text(), path
-        user = await add_user(window, "I live in Rome.")
+        user = await add_user(folder, "I live in Rome.")
         await window.open(f"/explorer/graph?user={user}")
         assert "用户\n住在\nRome" in await window.text()
 

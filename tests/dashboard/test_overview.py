@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -111,8 +112,8 @@ async def test_question_covers_the_spaces_of_the_user(window: Window) -> None:
     assert "space: team-x, by Ben" in await evidence.first.inner_text()
 
 
-async def test_nothing_empty_is_shown_before_the_first_recall(window: Window) -> None:
-    user = await add_user(window, "I live in Oslo.")
+async def test_nothing_empty_is_shown_before_the_first_recall(window: Window, folder: Path) -> None:
+    user = await add_user(folder, "I live in Oslo.")
     await window.open(f"/?user={user}")
     text = await window.text()
     assert "Messages\n1" in text

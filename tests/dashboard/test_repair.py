@@ -16,7 +16,7 @@ from tests.server.server_process import ServerProcess
 from tests.waiting import wait_until
 
 from .conftest import Window, sign_in, window_on
-from .sample import sample_settings
+from .sample import add_facts, sample_settings
 from .test_explorer import add_user
 
 Keyed = tuple[ServerProcess, dict[str, str]]
@@ -60,9 +60,9 @@ def read_contents(file: str) -> set[str]:
     return {json.loads(line)["row"].get("content") for line in lines}
 
 
-async def test_memory_is_edited_pinned_and_expired_in_place(window: Window) -> None:
+async def test_memory_is_edited_pinned_and_expired_in_place(window: Window, folder: Path) -> None:
     page = window.page
-    user = await add_user(window, "I am allergic to peanuts.")
+    user = await add_user(folder, "I am allergic to peanuts.")
     await open_memory(window, user, "allergic to peanuts")
     await page.click("button:has-text('Edit')")
     await page.fill(".q-dialog textarea", "User is allergic to shrimp.")
@@ -102,9 +102,9 @@ async def test_memory_is_edited_pinned_and_expired_in_place(window: Window) -> N
 
 
 async def test_edit_of_a_memory_that_changed_meanwhile_is_refused(
-    browser: Any, window: Window
+    browser: Any, window: Window, folder: Path
 ) -> None:
-    user = await add_user(window, "I am allergic to peanuts.")
+    user = await add_user(folder, "I am allergic to peanuts.")
     async with window_on(browser, window.url, locale="zh-CN", color_scheme="dark") as other:
         await open_memory(other, user, "allergic to peanuts")
         (item,) = (await memories_of(window, user)).values()
@@ -124,35 +124,37 @@ async def test_edit_of_a_memory_that_changed_meanwhile_is_refused(
     assert await memories_of(window, user) == {}
 
 
-async def test_deleted_memory_is_restored_unless_contradicted(window: Window) -> None:
+async def test_deleted_memories_are_restored_beside_later_ones(
+    window: Window, folder: Path
+) -> None:
     page = window.page
-    user = await add_user(window, "I live in Oslo.", "I am allergic to peanuts.")
+    user = await add_user(folder, "I live in Oslo.", "I am allergic to peanuts.")
     for text in ("lives in Oslo", "allergic to peanuts"):
         await open_memory(window, user, text)
         await answer(window, "Delete")
-        await page.wait_for_selector("main button:has-text('Restore')")
-    await api(window, "POST", "/v1/memories", json={"user_id": user, "messages": "I live in Rome."})
-    for text, outcome in (
-        ("allergic to peanuts", "main button:has-text('Delete')"),
-        ("lives in Oslo", "text=It cannot be restored: another memory says otherwise now."),
-    ):
+        await page.wait_for_selector(".mr-badge:has-text('DELETE')")
+        await window.ready()  # The page is loaded again.
+    await add_facts(folder / "open" / "sample.db", user, "I live in Rome.", first=2)
+    assert set(await memories_of(window, user)) == {"User lives in Rome."}
+    for text in ("allergic to peanuts", "lives in Oslo"):
         await window.open(f"/explorer/memories?user={user}&state=deleted")
         await page.click(f"a:has-text('{text}')")
         await page.wait_for_selector("h2:has-text('History')")
         await window.ready()
         await answer(window, "Restore")
-        await page.wait_for_selector(outcome)
-        await window.ready()  # The page is loaded again.
+        await page.wait_for_selector(".mr-badge:has-text('UNDO')")
+        await window.ready()
     assert set(await memories_of(window, user)) == {
         "User is allergic to peanuts.",
+        "User lives in Oslo.",
         "User lives in Rome.",
     }
 
 
 async def test_chinese_dialogs_name_types_and_store_their_values(
-    browser: Any, window: Window
+    browser: Any, window: Window, folder: Path
 ) -> None:
-    user = await add_user(window, "I live in Oslo.")
+    user = await add_user(folder, "I live in Oslo.")
     async with window_on(browser, window.url, locale="zh-CN") as chinese:
         page = chinese.page
         await open_memory(chinese, user, "lives in Oslo")
@@ -166,9 +168,9 @@ async def test_chinese_dialogs_name_types_and_store_their_values(
     assert (item["memory_type"], item["subject"]) == ("plan", "user")
 
 
-async def test_user_is_exported_and_erased(window: Window) -> None:
+async def test_user_is_exported_and_erased(window: Window, folder: Path) -> None:
     page = window.page
-    user = await add_user(window, "I live in Oslo.")
+    user = await add_user(folder, "I live in Oslo.")
     await window.open(f"/explorer/user?user={user}")
     async with page.expect_download() as downloading:
         await answer(window, "Export")
@@ -274,7 +276,7 @@ async def test_other_users_cannot_be_exported(keyed_server: Keyed) -> None:
 async def test_stored_messages_are_extracted_and_taken_back(
     browser: Any, window: Window, keyed_server: Keyed, model_server: ModelServer, folder: Path
 ) -> None:
-    user = await add_user(window, "I live in Oslo.")
+    user = await add_user(folder, "I live in Oslo.")
     await window.open(f"/explorer/user?user={user}")
     assert "No model is configured: set MEMRECALL_MODEL" in await window.text()
 
@@ -301,6 +303,8 @@ async def test_stored_messages_are_extracted_and_taken_back(
         assert "Messages read: 1" in await keyed.text()
         await answer(keyed, "Take back")
         await keyed.page.wait_for_selector("main button:has-text('Take back')", state="detached")
-        assert await actions_of(keyed, "tea") == ["Extraction undone"]
+        actions = await actions_of(keyed, "tea")
+        assert set(actions) == {"Extraction undone", "Data read by an admin"}
+        assert actions.count("Extraction undone") == 1
         await keyed.open("/explorer/memories?user=tea")
         assert "I like tea." not in await keyed.text()
