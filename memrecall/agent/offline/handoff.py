@@ -19,9 +19,9 @@ _ITEMS, _MOST_ITEMS = 3, 4
 _MORE = 0.04  # probability of a hit that is handed off beyond the first ones
 _CLOSEST = 3
 # Nothing is handed off if the best hit is unlikely; if it is not likely, and probably no row is an
-# answer: for the authors G, H and R after 27 % of absent questions and 8 % of others.
+# answer: for the authors G, H and R after 18 % of absent questions and 5 % of others.
 LIKELY = 0.5
-_LEAST, _ANSWERED = 0.1, 0.75
+_LEAST, _ANSWERED = 0.1, 0.7
 _UNCALIBRATED = 0.5  # what a relevance is worth as a probability
 _LONGEST_QUOTE, _LONGEST_QUERY = 160, 80
 _LISTED_WORDS = 4
