@@ -292,7 +292,7 @@ async def test_stored_messages_are_extracted_and_taken_back(
         question = await keyed.page.inner_text(".q-dialog .mr-text")
         assert question.startswith("Send the messages to the model? Messages: 1, calls: 1, ")
         await keyed.page.click(".q-dialog button:has-text('Extract memories')")
-        await keyed.page.wait_for_selector("main button:has-text('Take back')")
+        await keyed.page.wait_for_selector("main :text('Messages read: ')")
 
         async def is_read() -> bool:
             await keyed.open("/explorer/memories?user=tea")

@@ -122,10 +122,12 @@ async def _draw_extraction(page: Page) -> None:
                 widgets.draw_button(page, "extract", lambda: _ask_extract(page), "psychology")
         for item in widgets.draw_list(await memory.extractions()):
             run, count = str(item["run"]), int(item["messages"])
-            ui.label(running.get(run) or page.text("extract_run", messages=count))
+            ui.label(running.pop(run, "") or page.text("extract_run", messages=count))
             widgets.dim_label(run)
             ask = partial(_ask_undo_extraction, page, run, count)
             widgets.draw_button(page, "undo_extraction", ask, "undo", "flat dense size=sm")
+        for progress in running.values():  # they have stored nothing yet
+            ui.label(progress)
 
 
 async def _ask_extract(page: Page) -> None:
