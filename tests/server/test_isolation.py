@@ -166,7 +166,6 @@ async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> No
         "post /v1/sessions/{session_id}/end",
         "post /v1/sweep",
         "post /v1/users/{user_id}/import",
-        "post /v1/users/{user_id}/chat",
         "get /v1/memories/{memory_id}/who_can_see",
         "get /v1/memories/{memory_id}/why_seen",
     }  # operations that write, or return no contents
