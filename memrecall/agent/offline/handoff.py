@@ -54,11 +54,12 @@ class Findings:
 
     @classmethod
     def collect(cls, runs: Sequence[ToolRun]) -> "Findings":
-        """Return the results of the last search that has any; what no longer holds comes last."""
+        """Return the results of the likeliest search; what no longer holds comes last."""
         done = [(run, run.output) for run in runs if isinstance(run.output, SearchMemoriesOutput)]
         outputs = [output for run, output in done if run.error is None]
-        last = next((each for each in reversed(outputs) if each.results), None)
-        found = {hit.memory_key: hit for hit in reversed(last.results)} if last else {}
+        # Of equal ones the last: it has read a larger window.
+        best = max(reversed(outputs), key=_best_of, default=None)
+        found = {hit.memory_key: hit for hit in reversed(best.results)} if best else {}
         # An answer whose sources were found would outrank its own evidence.
         kept = {k: hit for k, hit in found.items() if not found.keys() & set(hit.made_from)}
         joined = _join_messages(dict(reversed(kept.items())))
@@ -68,13 +69,17 @@ class Findings:
             failures=tuple(run.error for run in runs if run.error in _FAILURE_CODES),
             withheld=max((output.withheld for output in outputs), default=0),
             successful_searches=len(outputs),
-            answered=last.answered if last else None,
+            answered=best.answered if best else None,
         )
 
     @property
     def best(self) -> float:
         """The highest probability of a hit."""
         return max(map(probability_of, self.hits), default=0.0)
+
+
+def _best_of(output: SearchMemoriesOutput) -> float:
+    return max(map(probability_of, output.results), default=0.0)
 
 
 def _join_messages(
