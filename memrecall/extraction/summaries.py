@@ -87,14 +87,25 @@ def summarise(lines: str | Sequence[Utterance | str], limit_characters: int) -> 
     whole = _write(scored)
     if len(whole) <= limit_characters:
         return whole
-    chosen: set[int] = set()
+    chosen: list[int] = []
+    heads: set[tuple[str, str]] = set()
+    used = 0
     for place in _rank(scored):
-        if scored[place].score <= _MIN_SCORE:
+        line = scored[place]
+        if line.score <= _MIN_SCORE:
             break
-        if len(_write([scored[other] for other in sorted({*chosen, place})])) <= limit_characters:
-            chosen.add(place)
+        is_known = (line.speaker, line.day) in heads  # and probably written once for both
+        cost = len(line.sentence.text if is_known else _write([line])) + 1
+        if used + cost <= limit_characters + 1:
+            chosen.append(place)
+            heads.add((line.speaker, line.day))
+            used += cost
+    while chosen and len(whole := _write([scored[place] for place in sorted(chosen)])) > (
+        limit_characters
+    ):
+        chosen.pop()  # the least informative one
     if chosen:
-        return _write([scored[place] for place in sorted(chosen)])
+        return whole
     best = max(scored, key=lambda line: line.score, default=None)
     return _truncate(_write([best]), limit_characters) if best else ""
 
