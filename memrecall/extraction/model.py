@@ -84,7 +84,8 @@ class ModelExtractor:
     ) -> Extracted:
         """Return the facts and relations of the utterances, by one call of the model.
 
-        Callers pass at most `MAX_LINES` utterances of `MAX_CHARACTERS` together (`split`).
+        Callers pass at most `MAX_LINES` utterances of `MAX_CHARACTERS` together
+        (`split_conversation`).
         """
         shown = _Shown(utterances, context[-_CONTEXT_LINES:], known[:MAX_KNOWN])
         if not any(u.is_from_person and visible_text(u) for u in utterances):

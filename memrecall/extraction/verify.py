@@ -121,17 +121,8 @@ _NO_NEGATION = re.compile(
     r"|\b(?:isn't it|don't you)\b",
     re.IGNORECASE,
 )
-# Words with which a sentence ends or denies something without a negation.
-_ENDING = re.compile(
-    r"\b(?:quit|stop\w*|gave up|give up|ended|over|cancel\w*|former\w*|used to|ex|left|lost|sold"
-    r"|fired|hates?|dislikes?|avoids?|refus\w+|allergic|intoleran\w+|free|fail\w*|drop\w*|un\w+"
-    r"|off|instead|any ?more|broke up|divorced?|switch\w*|changed?|only|just|vegan|vegetarian"
-    r"|teetotal|sober|packed in|skip\w*|miss\w*|late|cold|turned|ditch\w*|dump\w*|done with)\b"
-    r"|戒|停|取消|辞|离|分手|卖|丢|忌|讨厌|过敏|拒|禁|改|换|曾|以前|只|免|失|结束|算了|黄了|吹了|断|素|推|退|拉倒|掉",
-    re.IGNORECASE,
-)
 _CLAUSE = re.compile(r"[.!?;。！？；，,\n]+")
-_SAME_CLAUSE = 0.6  # of a clause's words, from which on a fact repeats it
+_SAME_CLAUSE = 0.7  # of a clause's words, from which on a fact repeats it
 
 _Clock = tuple[int, int]  # on a dial of twelve hours
 
@@ -470,23 +461,16 @@ def _read_chinese(run: str) -> int:
 
 
 def _differs_in_negation(fact: Fact, sources: Sequence[Utterance]) -> bool:
-    """Return True if only the fact or only the clause that it repeats denies something."""
+    """Return True if only the fact denies something, or only the clauses that it repeats."""
     said = "\n".join(source.text[:_LONGEST] for source in sources)
-    if fact.negated or _denies(fact.text):
-        return not (_denies(said) or _ENDING.search(said))
-    if _ENDING.search(fact.text):
-        return False
     terms = set(analyze(normalize(fact.text)).atoms)
-    clauses = {
-        clause: set(analyze(normalize(clause)).atoms)
-        for clause in _CLAUSE.split(said)
-        if clause.strip()
-    }
-    repeated = [
-        clause
-        for clause, words in clauses.items()
-        if len(words) > 1 and len(words & terms) >= _SAME_CLAUSE * len(words)
-    ]
+    repeated = []
+    for clause in filter(str.strip, _CLAUSE.split(said)):
+        words = set(analyze(normalize(_NEGATION.sub(" ", clause))).atoms)
+        if len(words) > 1 and len(words & terms) >= _SAME_CLAUSE * len(words):
+            repeated.append(clause)
+    if fact.negated or _denies(fact.text):
+        return bool(repeated) and not _denies(said)
     return bool(repeated) and all(map(_denies, repeated))
 
 

@@ -54,7 +54,7 @@ def test_several_marks_are_in_one_order() -> None:
 
 
 def test_a_negation_may_be_said_by_the_model_alone_in_a_field() -> None:
-    assert doubts(["I like green tea."], "User gave green tea up.", negated=True) == ("negation",)
+    assert doubts(["I like green tea."], "User likes green tea.", negated=True) == ("negation",)
     assert doubts(["Enough green tea, I'm done with it."], "No green tea.", negated=True) == ()
 
 
