@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
@@ -474,19 +474,11 @@ def _plan_fact(
         return [PlanStep("DELETE", memory_key=r.memory_key, reason=reason) for r in ended]
     memory = _fact_memory(fact, sources, addition)
     first = next(iter(replaced), None)
-    if first is None:
-        return [PlanStep("ADD", memory, None, origin, "it is new", fact=number)]
-    if _is_earlier(sources, first):
+    if first is not None and _is_earlier(sources, first):
         reason = f"it was said before: {first.content}"
-        return [PlanStep("ADD", memory, first.memory_key, origin, reason, fact=number)]
-    reason = f"it replaces: {first.content}"
-    steps = [PlanStep("UPDATE", memory, first.memory_key, origin, reason, fact=number)]
-    for record in replaced[1:]:
-        if not _is_earlier(sources, record) and _may_end(record, origin):
-            reason = f"it ended: {record.content}"
-            step = PlanStep("DELETE", memory_key=record.memory_key, reason=reason, fact=number)
-            steps.append(replace(step, ended_at=memory.valid_from))
-    return steps
+        return [PlanStep("ADD", memory, first.memory_key, origin, reason, number)]
+    current = [record for record in replaced if not _is_earlier(sources, record)]
+    return _plan_replacement(memory, current, origin, number)
 
 
 def _may_end(record: MemoryRecord, origin: Origin) -> bool:
@@ -516,20 +508,23 @@ def _latest_time(sources: Iterable[Utterance]) -> datetime | None:
 
 
 def _plan_replacement(
-    memory: NewMemory, replaced: Sequence[MemoryRecord], origin: Origin
+    memory: NewMemory, replaced: Sequence[MemoryRecord], origin: Origin, fact: int = 0
 ) -> list[PlanStep]:
     """Return steps that store a memory and end those it replaces, but for the user's own."""
     ended = [record for record in replaced if _may_end(record, origin)]
-    kept = [record for record in replaced if record not in ended]
-    reason = f"it replaces: {ended[0].content}" if ended else ""
+    kept = [record for record in replaced if not _may_end(record, origin)]
+    reason = f"it replaces: {ended[0].content}" if ended else "it is new"
     if kept:
         reason = f"the user said otherwise, which is kept: {kept[0].content}"
         memory = memory.as_claim(*(record.memory_key for record in kept))
     first = ended[0].memory_key if ended else None
-    return [
-        PlanStep("UPDATE" if ended else "ADD", memory, first, origin, reason, fact=0),
-        *(PlanStep("DELETE", memory_key=record.memory_key, fact=0) for record in ended[1:]),
-    ]
+    steps = [PlanStep("UPDATE" if ended else "ADD", memory, first, origin, reason, fact)]
+    for record in ended[1:]:
+        reason = f"it ended: {record.content}"
+        steps.append(
+            PlanStep("DELETE", None, record.memory_key, origin, reason, fact, memory.valid_from)
+        )
+    return steps
 
 
 def _describe_memory(memory: NewMemory, fact: Fact) -> NewMemory:
@@ -571,17 +566,8 @@ def _message_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory,
     """Return the memory that stores a message as it is, or None for a system message."""
     if message.role is Role.SYSTEM:
         return None  # Instructions of the application are not memories of the user.
-    memory = NewMemory(
-        content=message.content,
-        memory_type=addition.memory_type or "general",
-        layer=addition.layer,
-        metadata={"role": message.role.value, **message.metadata},
-        sensitive=addition.sensitive,
-        valid_from=message.ts,
-        speaker=message.speaker,
-        expires_at=addition.expires_at,
-    )
-    return memory, origin_of(message.role)
+    metadata = {"role": message.role.value, **message.metadata}
+    return _said_memory(message, message.content, metadata, addition)
 
 
 def note_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory, Origin] | None:
@@ -589,14 +575,20 @@ def note_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory, Ori
     text = noted_text(message.content) if message.role is Role.USER else None
     if text is None:
         return None
+    return _said_memory(message, text, addition.metadata, addition)
+
+
+def _said_memory(
+    message: NewMessage, content: str, metadata: dict[str, object], addition: Addition
+) -> tuple[NewMemory, Origin]:
     memory = NewMemory(
-        content=text,
+        content=content,
         memory_type=addition.memory_type or "general",
         layer=addition.layer,
-        metadata=addition.metadata,
+        metadata=metadata,
         sensitive=addition.sensitive,
         valid_from=message.ts,
         speaker=message.speaker,
         expires_at=addition.expires_at,
     )
-    return memory, Origin.USER
+    return memory, origin_of(message.role)
