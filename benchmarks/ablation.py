@@ -60,7 +60,7 @@ LISTS: Mapping[str, tuple[Patch, ...]] = {
     "greetings and thanks": ((policy, "is_greeting", _always(False)),),
     "lines before a follow-up": (
         (policy.Situation, "is_follow_up", property(_always(False))),
-        (policy.Situation, "may_be_follow_up", property(_always(False))),
+        (policy, "LIKELY", 0.0),
     ),
     "messages with the same words": (
         (search, "compare_texts", lambda _, texts: [False] * len(texts)),

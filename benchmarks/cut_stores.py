@@ -10,6 +10,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+CUT_NAME = "_cut"
+"""What the name of a cut set ends with."""
+
 _SEED = 11
 _MOST_EVIDENCE, _MEAN_LINES = 4, 10
 _OTHERS = (1, 2, 3, 4, 6, 8, 12, 18, 25)  # lines
@@ -40,7 +43,7 @@ def cut_stores(folder: Path, work: Path) -> Path:
             messages += [m | {"user_id": user, "message_id": own[m["message_id"]]} for m in lines]
             evidence = [own[key] for key in cut["evidence"]]
             questions.append(cut | {"query_id": user, "user_id": user, "evidence": evidence})
-    out = work / f"{folder.name}_cut"
+    out = work / f"{folder.name}{CUT_NAME}"
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in (("corpus", messages), ("queries", questions)):
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -7,7 +7,7 @@ of the first three are right, before and after, how often an update's current va
 what the probability of the first row tells. Only `--out` and `--token-map` write what the package
 uses. The same sets give the same bytes.
 
-The package's weights are fitted to the authors A to F, J and K of fixtures/authored, to small
+The package's weights are fitted to the authors A to F, J, K, P and R of fixtures/authored, to small
 stores cut from their histories, to fixtures/eval, KdConv, FriendsQA, Molweni, LifeBench (all
 Apache-2.0) and MADial-Bench (MIT). The authors G and H, and small stores cut from theirs, chose
 features and calibrate; LoCoMo and CMRC 2018, whose licences restrict use, only check it.
@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402
 import numpy.typing as npt  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
-from benchmarks.cut_stores import cut_stores, has_histories  # noqa: E402
+from benchmarks.cut_stores import CUT_NAME, cut_stores, has_histories  # noqa: E402
 from benchmarks.evaluation_sets import (  # noqa: E402
     WORK,
     EvaluationSet,
@@ -66,7 +66,8 @@ _SEED, _MAX_QUESTIONS = 1, 200  # of each set
 _DIRECTIONS = 16  # of a row's vector
 _HIDDEN, _NETWORKS = 24, 8  # networks from several beginnings, whose scores are averaged
 _PULL, _RATE, _PASSES, _BATCH = 1e-2, 4e-3, 30, 64
-_SET_WEIGHT = 0.5  # of a set that was not written for this project
+_ANSWER_PULL = 10.0
+_SET_WEIGHT = 0.5  # of a set that was not written for this project, or was cut from another one
 _CALIBRATED = 3  # first rows that the probability is fitted to
 _TOKEN_DIMENSIONS = 64
 
@@ -175,7 +176,7 @@ def fit(sets: Mapping[str, Sequence[Example]], networks: int = _NETWORKS) -> Wei
     for name, given in sets.items():
         # Where evidence was not found among the first rows, nothing is to be learned.
         usable = [example for example in given if example.right.any() or not example.wanted]
-        weight = 1.0 if source_of(name) in ("authored", "eval") else _SET_WEIGHT
+        weight = _weight(name)
         for example in usable:
             versions = _versions(example)
             examples += versions
@@ -186,6 +187,11 @@ def fit(sets: Mapping[str, Sequence[Example]], networks: int = _NETWORKS) -> Wei
     with threadpool_limits(1, "blas"):
         trained = [_train(batch, shares, seed) for seed in range(networks)]
     return scales | _average(trained)
+
+
+def _weight(name: str) -> float:
+    is_own = source_of(name) in ("authored", "eval") and not name.endswith(CUT_NAME)
+    return 1.0 if is_own else _SET_WEIGHT
 
 
 def _versions(example: Example) -> list[Example]:
@@ -261,18 +267,19 @@ def fit_answers(sets: Mapping[str, Sequence[Example]]) -> Weights:
     that was fitted to the other half.
     """
     names = sorted(sets)
-    inputs, truth = [], []
+    inputs, truth, weights = [], [], []
     for half in (names[::2], names[1::2]):
         others = {name: sets[name] for name in names if name not in half}
         network = RankingNetwork(pack(fit(others, networks=2)))
-        for example in (example for name in half for example in sets[name]):
+        for name, example in ((name, example) for name in half for example in sets[name]):
             if example.right.any() or not example.wanted:
                 shares = network.shares(example.features)
                 inputs.append(network.answer_features(example.features, shares))
                 truth.append(float(example.wanted > 0))
+                weights.append(_weight(name))
     values = np.array(inputs)
     mean, spread = values.mean(axis=0), values.std(axis=0) + 1e-6
-    point = _fit_odds((values - mean) / spread, np.array(truth))
+    point = _fit_odds((values - mean) / spread, np.array(truth), np.array(weights), _ANSWER_PULL)
     return {
         "answer_mean": mean,
         "answer_spread": spread,
@@ -293,18 +300,20 @@ def fit_chances(examples: Sequence[Example], weights: Mapping[str, Floats]) -> F
         right += example.right[first].tolist()
     given = np.clip(np.array(chances), 1e-6, 1 - 1e-6)
     odds = np.log(given / (1 - given))
-    return _fit_odds(odds[:, None], np.array(right, dtype=np.float64), penalty=0.0)
+    return _fit_odds(odds[:, None], np.array(right, dtype=np.float64), np.ones(len(right)), 0.0)
 
 
-def _fit_odds(inputs: Floats, truth: Floats, penalty: float = 1.0) -> Floats:
+def _fit_odds(inputs: Floats, truth: Floats, weights: Floats, penalty: float) -> Floats:
     """Return the weights of a logistic regression by Newton's method, the bias last."""
     inputs = np.column_stack([inputs, np.ones(len(inputs))])
     pull = np.append(np.full(inputs.shape[1] - 1, penalty), 0.0)
     point = np.zeros(inputs.shape[1])
     for _ in range(25):
         chance = 1 / (1 + np.exp(-inputs @ point))
-        curvature = (inputs * (chance * (1 - chance))[:, None]).T @ inputs + np.diag(pull)
-        point -= np.linalg.solve(curvature, inputs.T @ (chance - truth) + pull * point)
+        spread = weights * chance * (1 - chance)
+        curvature = (inputs * spread[:, None]).T @ inputs + np.diag(pull)
+        slope = inputs.T @ (weights * (chance - truth)) + pull * point
+        point -= np.linalg.solve(curvature, slope)
     return point
 
 

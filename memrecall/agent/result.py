@@ -14,7 +14,7 @@ from memrecall.text_length import single_line
 from memrecall.types import Doubt, Language
 
 _MAX_WORDS = 1_000  # characters
-_SURE = 0.75  # the lowest probability of what is sure
+_SURE = 0.7  # the lowest probability of what is sure
 _MAX_QUOTES, _LONGEST_QUOTE = 3, 160  # of the messages of an unchecked memory
 
 
@@ -58,7 +58,7 @@ class Certainty(StrEnum):
 
     @classmethod
     def from_probability(cls, probability: float | None) -> "Certainty":
-        """Return `SURE` for at least 0.75; `POSSIBLE` for less, and for an unknown probability."""
+        """Return `SURE` for at least 0.7; `POSSIBLE` for less, and for an unknown probability."""
         return cls.POSSIBLE if probability is None or probability < _SURE else cls.SURE
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.texts
 
 FILE = Path(__file__).parent.parent.parent / "fixtures" / "chat" / "dialogues.jsonl"
 UNKNOWN = {"en": "I do not know", "zh": "我不知道"}
-MOST_WRONG = 0.12  # of answers: of two topics in one dialogue, the search may prefer the other
+MOST_WRONG = 0.04  # of answers: what is absent is not always told from what is near
 NOTED = {"en": "All right.", "zh": "好的。"}
 
 

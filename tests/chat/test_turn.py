@@ -63,7 +63,7 @@ class TestAnswer:
         ]
         assert messages[0].message_id == "q1"
         assert messages[1].message_id == turn.final.message_id
-        assert messages[1].metadata == {"recalled": ["lin-0", "lin-1", "lin-2"]}  # best first
+        assert messages[1].metadata == {"recalled": ["lin-0", "lin-1"]}  # best first
         assert (await library.store.count("lin"))["messages"] == 5
 
     async def test_next_turn_sees_messages_without_forged_calls(self, library: Library) -> None:

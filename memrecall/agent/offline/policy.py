@@ -31,7 +31,7 @@ from memrecall.errors import ModelFailed
 from memrecall.messages import ConversationMessage, strip_markers
 from memrecall.model import protocol
 from memrecall.model.prompts import OFFLINE_FAMILY
-from memrecall.text.keywords import WeightedWord, extract_keywords
+from memrecall.text.keywords import extract_keywords
 from memrecall.text_length import single_line
 from memrecall.types import Language, Role
 
@@ -63,15 +63,8 @@ class Situation:
     @property
     def is_follow_up(self) -> bool:
         """Whether the request says nothing without the lines before it: "and then?"."""
-        return bool(self.earlier) and not self._words()
-
-    @property
-    def may_be_follow_up(self) -> bool:
-        """Whether its one word may depend on the lines before it: "and for Tom?"."""
-        return bool(self.earlier) and len(self._words()) == 1
-
-    def _words(self) -> list[WeightedWord]:
-        return extract_keywords(strip_markers(self.request[:_LONGEST_REQUEST]), 2)
+        words = extract_keywords(strip_markers(self.request[:_LONGEST_REQUEST]), 1)
+        return bool(self.earlier) and not words
 
     def query(self, *, with_earlier: bool) -> str:
         """Return the text to search for, whole: embedders are trained on sentences."""
@@ -160,7 +153,7 @@ def _expand(situation: Situation) -> RecallStep | None:
 def _search(situation: Situation, findings: Findings) -> RecallStep | None:
     """Return the search for the request, without filters; after a failure that by words.
 
-    One word is searched alone, and with the lines before it if that finds nothing likely.
+    What finds nothing likely alone may depend on the lines before it: "and for Tom?".
     """
     failures = findings.failures
     if ToolErrorCode.NO_PERMISSION in failures or len(failures) >= _MAX_FAILURES:
@@ -170,7 +163,7 @@ def _search(situation: Situation, findings: Findings) -> RecallStep | None:
     if searches and searches[-1].error in _WORDS_MAY_DO:
         mode, phrase = "keyword", "words_only"
     elif searches:
-        if not situation.may_be_follow_up or findings.best >= LIKELY:
+        if not situation.earlier or findings.best >= LIKELY:
             return None
         with_earlier = True
     if phrase == "first" and with_earlier:

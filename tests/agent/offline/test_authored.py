@@ -26,8 +26,7 @@ class Answers:
 
     wanted: int
     found: list[bool]
-    handed: list[bool]  # or shown as closest
-    is_found: bool
+    handed: list[bool]
 
 
 async def ask(library: Library, question: Question) -> Answers:
@@ -42,8 +41,7 @@ async def ask(library: Library, question: Question) -> Answers:
     return Answers(
         len(question.evidence),
         [hit.key in question.evidence for hit in page.results],
-        [memory.memory_key in question.evidence for memory in result.memories or result.closest],
-        bool(result.memories),
+        [memory.memory_key in question.evidence for memory in result.memories],
     )
 
 
@@ -66,8 +64,10 @@ async def test_recall_is_not_worse_than_search(tmp_path: Path) -> None:
     for first in (1, 3):
         found = sum(any(each.found[:first]) for each in answers)
         handed = sum(any(each.handed[:first]) for each in answers)
-        # In two of a hundred, a complete request is searched alone and meant the lines before it.
-        assert handed >= found - len(answers) / 50, f"of the first {first}"
+        # In five of two hundred, nothing is handed off because the best hit is too improbable, or a
+        # complete request is searched alone and meant the lines before it.
+        assert handed >= found - len(answers) / 40, f"of the first {first}"
     same = sum(f1(each.wanted, each.found[: len(each.handed)]) for each in answers)
-    assert sum(f1(each.wanted, each.handed) for each in answers) >= same - len(answers) / 50
-    assert sum(not each.is_found for each in answers) <= MOST_EMPTY * len(answers)
+    # A follow-up may be likelier with the lines before it, and yet wrong.
+    assert sum(f1(each.wanted, each.handed) for each in answers) >= same - len(answers) / 200
+    assert sum(not each.handed for each in answers) <= MOST_EMPTY * len(answers)
