@@ -89,7 +89,7 @@ class TestSettingsFile:
             text = target.settings_path.read_text("utf-8")
             for event, command in installed_commands(name, text).items():
                 assert command[-3:] == [event, "--config", str(target.binding_path)]
-                assert command[:-3] == [sys.executable, "-I", "-S", client.__file__]
+                assert command[-7:-3] == [sys.executable, "-I", "-S", client.__file__]
             assert target.describe()["installed"]
             target.remove()
             assert not target.settings_path.exists()

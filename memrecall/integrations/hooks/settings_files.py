@@ -17,6 +17,13 @@ from memrecall.integrations.hooks.client import hook_command
 from memrecall.integrations.hooks.clients import Client
 
 _MARK = 3  # arguments that tell an installation: EVENT --config FILE
+# A client ends or warns after a hook that fails; of one that Python does not find, Claude Code
+# erases the prompt. The rest of the command is started, and whatever becomes of it, all is well.
+_LAUNCHER = ("/bin/sh", "-c", 'exec 2>/dev/null; "$0" "$@" || :')
+_PYTHON_LAUNCHER = (
+    "import os, runpy, sys; del sys.argv[0]; path = sys.argv[0];"
+    " os.path.isfile(path) and runpy.run_path(path, run_name='__main__')"
+)
 FILE = "file"  # among what an installation created: the file itself
 SERVER = "memrecall"  # the name of the MCP server
 
@@ -148,7 +155,7 @@ class HookEntries:
         return _remove_created(text, created, dict(self._client.required))
 
     def _command(self, event: str) -> str:
-        return _join(hook_command(event, str(self._binding_path)))
+        return _join(_launch(hook_command(event, str(self._binding_path))))
 
     def _is_current(self, text: str) -> bool:
         """Return whether the entries run this program, not one that has moved, and long enough."""
@@ -277,6 +284,13 @@ def _parse_toml(text: str) -> dict[str, object]:
 
 def _newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
+
+
+def _launch(command: list[str]) -> list[str]:
+    """Return a command that succeeds in silence where the given one is gone or fails."""
+    if sys.platform == "win32":
+        return [*command[:3], "-c", _PYTHON_LAUNCHER, *command[3:]]
+    return [*_LAUNCHER, *command]
 
 
 def _join(arguments: list[str]) -> str:
