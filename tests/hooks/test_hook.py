@@ -30,6 +30,7 @@ from tests.cases import check_each, check_each_async
 from tests.conftest import Populate
 from tests.hooks.hook_process import Hook, bind
 from tests.hooks.payloads import SESSION, Sample, samples
+from tests.hooks.test_brief import make_repository
 from tests.server.http_service import HttpService, serve_on_socket
 from tests.server.server_process import command_line, make_environment
 
@@ -335,6 +336,26 @@ class TestEndpoint:
             notes.append({memory.content for memory in (await store.page(limit=10)).items})
         assert notes == [{"the shop deploys on Fridays.", "先跑测试"}, set()]
         assert len(await stored(service.library)) == 3
+
+    async def test_session_without_folder_belongs_to_no_project(
+        self, service: HttpService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(make_repository(tmp_path / "served", "git@github.com:acme/served.git"))
+        ann = await service.client_with_key("ann")
+        folders: dict[str, Any] = {"missing": {}, "null": {"cwd": None}, "empty": {"cwd": ""}}
+        folders |= {"relative": {"cwd": "."}, "no name": {"cwd": "docs"}}
+        for session, folder in folders.items():
+            for sample in samples(f"What is in {session}?", "")[:1]:
+                payload = {**sample.payload, "session_id": session.replace(" ", "-")}
+                payload.pop("cwd")
+                answer = await ann.post(self.PATH, json={**payload, **folder})
+                assert answer.status_code == 200
+        found = [(m.project, m.metadata.get("workspace")) for m in await stored(service.library)]
+        assert found == [(None, None)] * len(folders)
+        start = self.PATH.replace("UserPromptSubmit", "SessionStart")
+        brief = await ann.post(start, json={"session_id": "new", "source": "startup"})
+        assert "What is in relative?" in brief.text
+        assert "committed" not in brief.text
 
     async def test_read_only_key_stores_nothing(self, service: HttpService) -> None:
         reader = await service.client_with_key("ann", read_only=True)
