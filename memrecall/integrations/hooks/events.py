@@ -6,6 +6,7 @@ Nothing in a payload is trusted: it names no user, and no file that is read.
 import json
 import os
 import re
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -123,6 +124,15 @@ class CapturedEvent(NamedTuple):
         """The metadata of the messages."""
         workspace = {"workspace": self.folder} if self.folder else {}
         return {"client": self.client.name, **workspace}
+
+    def entry(self, message: CapturedMessage) -> dict[str, Any]:
+        """Return a message of the event in the form in which a service takes it."""
+        return {
+            **message._asdict(),
+            "ts": message.ts or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "project": self.project,
+            "metadata": self.metadata,
+        }
 
     def format_output(self, block: str) -> str:
         """Return what the client expects a hook to print; "" for no block."""
