@@ -253,6 +253,8 @@ class McpTable:
             if table in text or not any(table in text for table in created):
                 return text, tuple(created)
             text = self.remove(text, created)
+        if text is not None and self.is_installed(text):  # somebody has changed the table
+            return text, tuple(created)
         added = (FILE,) if text is None or FILE in created else ()
         text = text or ""
         gap = "" if not text.strip("\ufeff") else newline
@@ -261,11 +263,28 @@ class McpTable:
         return f"{text}{gap}{table}", (*added, f"{gap}{table}")
 
     def remove(self, text: str, created: Sequence[str]) -> str | None:
-        """Remove the table if it is as it was added."""
+        """Remove the table if it is as it was added, and nothing else changes with it.
+
+        A key that was added to its end would become one of the table before it.
+        """
+        rest = text
         for table in created:
             if table != FILE:
-                text = text.replace(table, "", 1)
-        return None if FILE in created and not text.strip() else text
+                rest = rest.replace(table, "", 1)
+        try:
+            is_clean = self._others(rest) == self._others(text) and not self.is_installed(rest)
+        except tomllib.TOMLDecodeError:
+            is_clean = False
+        if not is_clean:
+            return text
+        return None if FILE in created and not rest.strip() else rest
+
+    def _others(self, text: str) -> tuple[dict[str, object], dict[str, object]]:
+        """Return what a text has besides the server: other settings, and other servers."""
+        settings = _parse_toml(text)
+        servers = settings.pop(self._key, None)
+        found = servers if isinstance(servers, dict) else {}
+        return settings, {name: each for name, each in found.items() if name != SERVER}
 
 
 def _remove_created(text: str, created: Sequence[str], required: dict[str, int]) -> str | None:
