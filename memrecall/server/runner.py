@@ -146,7 +146,8 @@ class _Server(uvicorn.Server):
         if counter % _TICKS_PER_SECOND == 0:
             self._service.measure()
             if self._private is not None:
-                self.should_exit |= self._private.is_idle(self._service.requests)
+                file = self._service.library.store.file
+                self.should_exit |= self._private.is_over(self._service.requests, file)
         return await super().on_tick(counter) and time.monotonic() >= self._drained_at
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
