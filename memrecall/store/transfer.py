@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound, describe_validation_error
-from memrecall.scope import Scope, space_of
+from memrecall.scope import Scope, check_member, parse_space_role, space_of
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import memberships, revisions
 from memrecall.store.database.statements import select_in_key_order
@@ -41,6 +41,7 @@ from memrecall.types import (
     Message,
     check_id,
     check_json,
+    check_name,
     check_time_zone,
     format_time,
     parse_stored_time,
@@ -235,6 +236,10 @@ def _require_readable(table: str, values: ExportedRow) -> None:
     """Raise InvalidArgument for a row that could be stored but not be read again."""
     if table == "users":
         check_time_zone(values.get("time_zone") or "UTC")
+    elif table == "memberships":
+        check_member(values["member"])
+        parse_space_role(values["role"])
+        check_name("name", values.get("name") or "")
     if table not in _MODELS:
         return
     row = {name: value for name, value in values.items() if (name, value) != ("metadata", None)}
