@@ -407,6 +407,29 @@ async def test_promotion_copies_a_memory_with_its_message(memory: AsyncMemory) -
     assert actions[:2] == ["promote", "demote"]
 
 
+@pytest.mark.parametrize("by_copy", [False, True])
+async def test_a_purged_copy_can_still_be_taken_back_with_its_message(
+    memory: AsyncMemory, by_copy: bool
+) -> None:
+    ben = memory.bind(user_id="ben")
+    (fact,) = (await ben.add("office: Oslo."))["results"]
+    copy = await ben.promote(fact["id"], TEAM)
+    await team(memory, "ben").purge(copy["id"].partition("/")[2], sources=False)
+    assert "office: Oslo." in str(await team(memory, "ann").get_all(kinds="messages"))
+    key = copy["id"] if by_copy else fact["id"]
+    assert type(await refusal(memory.bind(user_id="ann").demote(key, TEAM))) is NotFound
+    await ben.demote(key, TEAM)
+    assert "office: Oslo." not in str(await team(memory, "ann").get_all(kinds="messages"))
+    assert type(await refusal(ben.demote(key, TEAM))) is NotFound
+
+
+async def test_erasing_who_left_erases_their_contributions(memory: AsyncMemory) -> None:
+    await team(memory, "ben").leave()
+    report = await memory.erase("ben", with_contributions=True)
+    assert (report["messages"], report["memories"]) == (1, 1)
+    assert type(await refusal(memory.erase("ben", with_contributions=True))) is NotFound
+
+
 async def test_who_can_see_and_why(memory: AsyncMemory, library: Library) -> None:
     key = await key_by(memory, "Ann")
     cleo = memory.bind(user_id="cleo", spaces=(TEAM,))
