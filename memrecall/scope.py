@@ -1,5 +1,6 @@
 """The scope of a request, set by trusted code and never by a tool or a model."""
 
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -82,14 +83,20 @@ def space_not_found() -> NotFound:
     return NotFound("there is no such space, or you are not a member of it")
 
 
+def reserved_prefix(name: str) -> str | None:
+    """Return how the id of a space or a key begins, if this one begins so in any case or width."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    prefixes = (prefix for prefix in (SPACE_PREFIX, KEY_MEMBER) if plain.startswith(prefix))
+    return next(prefixes, None)
+
+
 def check_user_id(user_id: str) -> str:
     """Return `user_id` if it can be that of a user, and not that of a space or a key."""
-    for prefix in (SPACE_PREFIX, KEY_MEMBER):
-        if check_id("user_id", user_id).startswith(prefix):
-            raise InvalidArgument(
-                f"user_id {truncate_text(user_id, 80)!r} begins with {prefix!r}",
-                hint="Spaces are reached by their members: memory.space(…)",
-            )
+    if prefix := reserved_prefix(check_id("user_id", user_id)):
+        raise InvalidArgument(
+            f"user_id {truncate_text(user_id, 80)!r} begins with {prefix!r}",
+            hint="Spaces are reached by their members: memory.space(…)",
+        )
     return user_id
 
 
@@ -184,7 +191,7 @@ class Scope:
     @classmethod
     def of_owner(cls, owner: str, agent_id: str | None = None, **fields: Any) -> "Scope":
         """Return the scope of a user or a space for the work of the service itself."""
-        if owner.startswith((SPACE_PREFIX, KEY_MEMBER)):  # which an older version accepted
+        if reserved_prefix(owner):  # which an older version accepted
             fields |= {"member": TRUSTED, "role": SpaceRole.ADMIN}
         return cls(owner, agent_id, **fields)
 

@@ -96,6 +96,21 @@ def check_id(name: str, value: str) -> str:
     return value
 
 
+def check_name(name: str, value: str) -> str:
+    """Return `value`, stripped, if it can be a name that others see: at most 255 characters.
+
+    Like an id it has no control characters, and none that change the direction of a text.
+    """
+    if len(check_text(name, value)) > NAME_LENGTH:
+        raise InvalidArgument(f"the {name} has {len(value)} characters", hint="Use at most 255")
+    if not value.strip().isprintable():
+        raise InvalidArgument(
+            f"the {name} {truncate_text(value, 80)!r} has characters that are not printable",
+            hint="Use letters, digits, marks and spaces",
+        )
+    return value.strip()
+
+
 def check_json(name: str, value: Any, depth: int = 0) -> Any:
     """Return `value` if it is JSON that both databases store unchanged."""
     if depth > JSON_DEPTH:

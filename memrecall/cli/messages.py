@@ -17,6 +17,7 @@ from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 EXIT_PARTIAL = 1
 EXIT_NOTHING = 2
 _MAX_BAD_LINES = 20
+_MOST_NAMES = 5  # of rows that an import did not store
 
 
 def import_messages(
@@ -253,7 +254,13 @@ def _print_export_report(report: Any, text: str, shared: options.SharedOptions) 
     fields = {"lines": report.lines, "users": len(report.users), "rows": {**report.rows}}
     fields["redacted"] = {**report.redacted}
     redacted = output.list_counts(report.redacted, "; [yellow]redacted[/yellow]: ")
-    shared.print_outcome(text.format(users, tables) + redacted, fields)
+    fields |= {"statuses": {**report.statuses}, "skipped": report.skipped}
+    skipped = "".join(
+        f"; [yellow]{len(keys):,} {table} not stored[/yellow]: "
+        + output.escape(", ".join(keys[:_MOST_NAMES]) + (", …" if keys[_MOST_NAMES:] else ""))
+        for table, keys in report.skipped.items()
+    )
+    shared.print_outcome(text.format(users, tables) + skipped + redacted, fields)
 
 
 def export(

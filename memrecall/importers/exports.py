@@ -23,6 +23,8 @@ class ExportReport:
     lines: int = 0
     users: tuple[str, ...] = ()
     rows: dict[str, int] = field(default_factory=dict)
+    statuses: Counter[str] = field(default_factory=Counter)  # of messages and memories
+    skipped: dict[str, list[str]] = field(default_factory=dict)  # keys by table, of all users
     redacted: Counter[str] = field(default_factory=Counter)  # rows by what is not stored of them
 
 
@@ -60,6 +62,9 @@ async def import_export(
             raise
         report.users += (user_id or owner,)
         report.redacted.update(counts.redacted)
+        report.statuses.update(counts.statuses)
+        for table, keys in counts.skipped.items():
+            report.skipped.setdefault(table, []).extend(keys)
         for table, count in counts.items():
             report.rows[table] = report.rows.get(table, 0) + count
     return report

@@ -337,7 +337,8 @@ class Library(SpaceSearch, VectorStatus):
         spaces, written = self.store.spaces, [0, 0]
         own = await self.store.keys.of_user(user_id, alone=True)
         members = [user_id, *(f"{KEY_MEMBER}{key.key_id}" for key in own)]
-        for owner in await spaces.owners_naming(members) if with_contributions else ():
+        contributed = await spaces.owners_naming(members) if with_contributions else []
+        for owner in contributed:
             scope = Scope.of_owner(owner, permissions=frozenset({Permission.SENSITIVE}))
             keys, message_ids = await spaces.find_written(owner, members)
             await self.purge(scope, keys, sources=False)
@@ -347,7 +348,7 @@ class Library(SpaceSearch, VectorStatus):
         left = await spaces.remove_user(members)
         for owner, is_empty in left.items():
             await (self.erase_user(owner) if is_empty else self.forget_derived(owner))
-        report = await self.store.owners.erase_user(user_id, is_known=bool(left))
+        report = await self.store.owners.erase_user(user_id, is_known=bool(left or contributed))
         await self.graphs.erase_user(user_id)
         await self.forget_derived(user_id)
         await warn_of_drafts(self.store.database)

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 from memrecall.errors import Forbidden, InvalidArgument, NotFound
 from memrecall.memory.base import MemoryBase
 from memrecall.scope import KEY_MEMBER, Permission, Scope, SpaceRole, qualify_key, space_owner
-from memrecall.store import Key, Store
+from memrecall.store import Key, MemoryQuery, Store
 from memrecall.store.memories.insertion import promote_memory
 from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage, format_time
 
@@ -22,6 +22,7 @@ Result = TypeVar("Result")
 
 _AUDIT_PAGE = 100
 _COPY = "pro_"  # how the keys of promoted memories begin
+_MESSAGE_COPY = "pm_"  # and those of their messages
 _PROMOTED = "promoted"  # the session of messages that came with promoted memories
 _THE_USER = re.compile(r"^(?:The )?[Uu]ser(?=\b)|^用户")  # how extracted memories begin
 _COPIED = {
@@ -106,7 +107,7 @@ def _copy_key(scope: Scope, prefix: str, key: str) -> str:
 
 def _copy_message(scope: Scope, message: Message) -> NewMessage:
     names = {"content", "role", "ts", "speaker", "content_type", "metadata"}
-    key = _copy_key(scope, "pm_", message.message_id)
+    key = _copy_key(scope, _MESSAGE_COPY, message.message_id)
     return NewMessage(message_id=key, **message.model_dump(include=names))
 
 
@@ -261,14 +262,38 @@ class SpacesMixin(MemoryBase):
         key = memory_id.removeprefix(qualify_key(space_id, ""))
         if not key.startswith(_COPY):
             key = _copy_key(self._scope().own, _COPY, key)
-        record = await library.store.memories(inside).get_any(key)
-        citing = await library.store.memories(inside).citing(record.source_message_ids)
-        is_alone = all(other.memory_key == key for other in citing)
-        if record.author != inside.author:
-            raise Forbidden("another member promoted this", hint="Only its author can take it back")
-        await library.purge(inside, [key], sources=is_alone, actor=str(inside.member))
+        try:
+            record = await library.store.memories(inside).get_any(key)
+        except NotFound:  # it was purged, and its messages may be left
+            if not await self._take_messages_back(inside, key):
+                raise
+        else:
+            citing = await library.store.memories(inside).citing(record.source_message_ids)
+            is_alone = all(other.memory_key == key for other in citing)
+            if record.author != inside.author:
+                hint = "Only its author can take it back"
+                raise Forbidden("another member promoted this", hint=hint)
+            await library.purge(inside, [key], sources=is_alone, actor=str(inside.member))
         await library.store.spaces.log(inside, "demote", key)
         return {"id": qualify_key(space_id, key), "event": "DEMOTE", "space": space_id}
+
+    async def _take_messages_back(self, inside: Scope, key: str) -> bool:
+        """Erase the messages that came with a purged copy, unless another memory names them."""
+        library, own = (await self._open()).library, self._scope().own
+        originals, shared = library.store.memories(own), library.store.memories(inside)
+        queries = (MemoryQuery(superseded=True), MemoryQuery(deleted=True))
+        names = [name for query in queries for name in await originals.keys(query)]
+        copied = [name for name in names if _copy_key(own, _COPY, name) == key]
+        if not copied:
+            return False
+        sources = (await originals.get_any(copied[0])).source_message_ids
+        copies = [_copy_key(own, _MESSAGE_COPY, source) for source in sources]
+        cited = {name for m in await shared.citing(copies) for name in m.source_message_ids}
+        stored = await library.store.timeline(inside).get_many(copies)
+        left = [m.message_id for m in stored if m.author == inside.author]
+        for message_id in (uncited := [name for name in left if name not in cited]):
+            await library.purge_message(inside, message_id, str(inside.member))
+        return bool(uncited)
 
     async def space_info(self) -> dict[str, Any]:
         """Return the space that this memory is bound to, with the caller's role."""

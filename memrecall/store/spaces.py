@@ -5,6 +5,7 @@ and change roles under the lock of the space, which every write to it takes too.
 """
 
 import secrets
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -37,13 +38,13 @@ from memrecall.store.database.locks import (
     lock_users,
     require_enabled,
 )
-from memrecall.store.database.memberships import SPACES_FACT, enter_space, note_spaces
+from memrecall.store.database.memberships import IS_GRANT, SPACES_FACT, enter_space, note_spaces
 from memrecall.store.database.memory_tables import audit_log, memberships, revisions
 from memrecall.store.database.statements import insert_missing, new_epoch
 from memrecall.store.database.tables import memories, messages, meta, users
 from memrecall.store.feed import UserVersion
 from memrecall.store.memories.history import AuditEntry, write_entry
-from memrecall.types import NAME_LENGTH, NewMessage, Role, check_text, format_time
+from memrecall.types import NewMessage, Role, check_name, check_text, format_time
 
 Result = TypeVar("Result")
 Signed = TypeVar("Signed", bound=NewMessage)
@@ -116,12 +117,13 @@ class Spaces:
         """Create a space with its first admin; Conflict if the id is taken."""
         owner, now = space_owner(space_id), datetime.now(UTC)
         check_member(admin)
-        if not set(":,").isdisjoint(space_id):  # the header of spaces separates them with these
+        # The header of spaces separates them with these.
+        if not set(":,").isdisjoint(unicodedata.normalize("NFKC", space_id)):
             raise InvalidArgument(f"space {space_id!r} has ':' or ','", hint="Use team-x")
         row = {
             "user_id": owner,
             "agent_id": DEFAULT_NAME,
-            "user_name": _check_name("name", name) or space_id,
+            "user_name": check_name("name", name) or space_id,
             "user_type": SPACE,
             "profile": {"description": check_text("description", description)},
             "epoch": new_epoch(),
@@ -174,7 +176,7 @@ class Spaces:
             memberships, memberships.c.user_id == users.c.user_id
         )
         rows = await self._database.fetch(
-            statement.where(memberships.c.member == member).order_by(users.c.user_id)
+            statement.where(memberships.c.member == member, IS_GRANT).order_by(users.c.user_id)
         )
         return [_to_space(row, SpaceRole(row.role)) for row in rows if space_of(row.user_id)]
 
@@ -215,7 +217,7 @@ class Spaces:
         """Add a member, or change their role or name; only admins can."""
         check_member(member)
         new = parse_space_role(role)
-        _check_name("name", name or "")
+        name = None if name is None else check_name("name", name)
 
         async def work(connection: AsyncConnection, locks: Locks) -> SpaceMember:
             members = {m.member: m for m in await _read_members(connection, scope.user_id)}
@@ -358,12 +360,6 @@ class Spaces:
         await write_entry(connection, scope, AuditEntry(action, str(scope.member), target), now)
 
 
-def _check_name(label: str, name: str) -> str:
-    if len(check_text(label, name)) > NAME_LENGTH:
-        raise InvalidArgument(f"the {label} has {len(name)} characters", hint="Use at most 255")
-    return name.strip()
-
-
 def _require_other_admin(members: Mapping[str, SpaceMember], member: str) -> None:
     others = (m for m in members.values() if m.member != member and m.kind == "user")
     if all(other.role is not SpaceRole.ADMIN for other in others):  # a key may be revoked
@@ -385,7 +381,7 @@ async def _insert_member(connection: AsyncConnection, owner: str, member: SpaceM
 
 async def _read_members(reads: Database | AsyncConnection, owner: str) -> list[SpaceMember]:
     columns = [memberships.c[name] for name in SpaceMember.__slots__]
-    statement = select(*columns).where(memberships.c.user_id == owner)
+    statement = select(*columns).where(memberships.c.user_id == owner, IS_GRANT)
     statement = statement.order_by(memberships.c.created_at, memberships.c.member)
     if isinstance(reads, Database):
         rows = await reads.fetch(statement)

@@ -1,10 +1,13 @@
 """Spaces: members read and write them by their roles, and nobody else does."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy import insert, select
 
 from memrecall.agent.prompt_view import write_block
 from memrecall.errors import (
@@ -19,6 +22,7 @@ from memrecall.memory import AsyncMemory, Library, Memory
 from memrecall.scope import Permission, Scope, SpaceRole
 from memrecall.search import SearchRequest
 from memrecall.store import Grant, NewRelation
+from memrecall.store.database.memory_tables import memberships
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each_async
@@ -403,6 +407,29 @@ async def test_promotion_copies_a_memory_with_its_message(memory: AsyncMemory) -
     assert actions[:2] == ["promote", "demote"]
 
 
+@pytest.mark.parametrize("by_copy", [False, True])
+async def test_a_purged_copy_can_still_be_taken_back_with_its_message(
+    memory: AsyncMemory, by_copy: bool
+) -> None:
+    ben = memory.bind(user_id="ben")
+    (fact,) = (await ben.add("office: Oslo."))["results"]
+    copy = await ben.promote(fact["id"], TEAM)
+    await team(memory, "ben").purge(copy["id"].partition("/")[2], sources=False)
+    assert "office: Oslo." in str(await team(memory, "ann").get_all(kinds="messages"))
+    key = copy["id"] if by_copy else fact["id"]
+    assert type(await refusal(memory.bind(user_id="ann").demote(key, TEAM))) is NotFound
+    await ben.demote(key, TEAM)
+    assert "office: Oslo." not in str(await team(memory, "ann").get_all(kinds="messages"))
+    assert type(await refusal(ben.demote(key, TEAM))) is NotFound
+
+
+async def test_erasing_who_left_erases_their_contributions(memory: AsyncMemory) -> None:
+    await team(memory, "ben").leave()
+    report = await memory.erase("ben", with_contributions=True)
+    assert (report["messages"], report["memories"]) == (1, 1)
+    assert type(await refusal(memory.erase("ben", with_contributions=True))) is NotFound
+
+
 async def test_who_can_see_and_why(memory: AsyncMemory, library: Library) -> None:
     key = await key_by(memory, "Ann")
     cleo = memory.bind(user_id="cleo", spaces=(TEAM,))
@@ -523,3 +550,57 @@ def test_scopes_of_spaces() -> None:
     for fields in ({"spaces": (TEAM, TEAM)}, {"spaces": many}, {"member": "ben"}):
         with pytest.raises(InvalidArgument):
             Scope("ann", **fields)
+
+
+async def test_a_broken_grant_stops_nobody(memory: AsyncMemory, library: Library) -> None:
+    row = {"user_id": OWNER, "member": "dora", "role": "god", "created_at": datetime.now(UTC)}
+    await library.store.database.transact(lambda c: c.execute(insert(memberships), row))
+    assert await memory.bind(user_id="dora").spaces() == []
+    assert type(await refusal(team(memory, "dora").get_all())) is NotFound
+    assert {grant["member"] for grant in await team(memory, "ann").grants()} == set(MEMBERS)
+    assert (await memory.erase("dora"))["messages"] == 1
+    assert "dora" not in str(await library.store.database.fetch(select(memberships)))
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [{"role": "god"}, {"member": "*"}, {"member": "space:x"}, {"name": "Ann\u202ekraM"}],
+)
+async def test_an_import_checks_grants(memory: AsyncMemory, grant: dict[str, str]) -> None:
+    lines = [json.loads(line) async for line in team(memory, "ann").export()]
+    row = {"user_id": OWNER, "member": "dora", "role": "reader", "name": "D", "granted_by": "ann"}
+    row |= {"created_at": "2026-01-01T00:00:00Z", **grant}
+    lines.append({"format": 1, "table": "memberships", "row": row})
+    refused = await refusal(team(memory, "ann").import_(map(json.dumps, lines)))
+    assert type(refused) is InvalidArgument
+    assert {g["member"] for g in await team(memory, "ann").grants()} == set(MEMBERS)
+
+
+NAMES = ("Ann\u202ekraM", "two\nlines", "Ann\u200b", "\u2066x", "a\tb")
+
+
+async def test_names_have_only_printable_characters(memory: AsyncMemory) -> None:
+    ann = memory.bind(user_id="ann")
+    for name in NAMES:
+        calls = (
+            ann.create_space("other", name=name),
+            ann.space(TEAM).set_member("dora", "reader", name=name),
+        )
+        assert [type(await refusal(call)) for call in calls] == [InvalidArgument] * 2, name
+    assert (await ann.space(TEAM).set_member("dora", "reader", name=" 小朵 D. "))[
+        "name"
+    ] == "小朵 D."
+
+
+@pytest.mark.parametrize(
+    "name", ["Key:1", "KEY:1", "ｋｅｙ：1", "Space:team", "ＳＰＡＣＥ：x", "space：y"]
+)
+async def test_ids_like_those_of_keys_and_spaces_are_refused(
+    memory: AsyncMemory, name: str
+) -> None:
+    calls = (
+        memory.add("hello", user_id=name),
+        memory.bind(user_id="ann").create_space(name),
+        team(memory, "ann").set_member(name, "reader"),
+    )
+    assert [type(await refusal(call)) for call in calls] == [InvalidArgument] * 3

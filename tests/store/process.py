@@ -11,6 +11,7 @@ from typing import Any
 
 from memrecall.scope import Scope
 from memrecall.store import Store
+from memrecall.store.transfer import export_user, import_user
 from memrecall.types import NewMessage, Role
 
 SCOPE = Scope("ann", session_id="shared")
@@ -53,6 +54,17 @@ async def stream(report: Report, location: str, name: str, pause: float = 0.0) -
             await store.timeline(SCOPE).add(batch(name, number))
             report(number)
             await asyncio.sleep(pause)
+
+
+async def import_parts(report: Report, location: str, name: str) -> None:
+    """Import batches into the shared session without end; report each acknowledged one."""
+    async with await Store.open(location, lock_timeout=TIMEOUT) as store:
+        for number in count():
+            source = f"source-{name}-{number}"
+            await store.timeline(Scope(source, session_id="shared")).add(batch(name, number))
+            records = [record async for record in export_user(store.database, source)]
+            await import_user(store.database, SCOPE.user_id, records)
+            report(number)
 
 
 def run(test: Connection, task: Task, arguments: tuple[object, ...]) -> None:

@@ -29,9 +29,9 @@ AND pid <> pg_backend_pid() AND application_name <> :pool
 Batches = dict[str, dict[int, int]]
 
 
-def kill_a_writer(location: str, name: str) -> int:
+def kill_a_writer(location: str, name: str, task: process.Task = process.stream) -> int:
     """Start a writer, kill it at a random moment, and return its acknowledged batches."""
-    with Child(process.stream, location, name) as child:
+    with Child(task, location, name) as child:
         child.start()
         acknowledged_numbers = [child.receive() for _ in range(RANDOM.randint(1, 6))]
         time.sleep(RANDOM.uniform(0, 0.03))
@@ -75,10 +75,10 @@ async def check_integrity(store: Store) -> None:
         assert (await connection.execute(text("PRAGMA foreign_key_check"))).all() == []
 
 
-def kill_writers(location: str, kills: int) -> None:
+def kill_writers(location: str, kills: int, task: process.Task = process.stream) -> None:
     acknowledged: dict[str, int] = {}
     for number in range(kills):
-        acknowledged[f"run{number}"] = kill_a_writer(location, f"run{number}")
+        acknowledged[f"run{number}"] = kill_a_writer(location, f"run{number}", task)
 
         batches = asyncio.run(read_batches(location))
 
@@ -91,6 +91,10 @@ def kill_writers(location: str, kills: int) -> None:
 
 def test_acknowledged_writes_survive_kill(location: str) -> None:
     kill_writers(location, 5)
+
+
+def test_imports_into_a_session_in_use_survive_kill(location: str) -> None:
+    kill_writers(location, 20, process.import_parts)
 
 
 @pytest.mark.long

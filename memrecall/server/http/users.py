@@ -152,10 +152,14 @@ class SweepReport(BaseModel):
 
 
 class ImportedRows(BaseModel):
-    """The number of rows of each table, and of messages and memories by what became of them."""
+    """The number of rows of each table, and of messages and memories by what became of them.
+
+    `skipped` names, by table, the rows that were not stored and differ from what is stored.
+    """
 
     rows: dict[str, int]
     statuses: dict[WriteStatus, int]
+    skipped: dict[str, list[str]]
 
 
 class ErasedUser(BaseModel):
@@ -275,7 +279,7 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
     lines = (await request.body()).split(b"\n")
     context.log_fields["lines"] = len(lines)
     counts = await memory.import_(line for line in lines if line.strip())
-    return JsonResponse({"rows": counts, "statuses": counts.statuses})
+    return JsonResponse({"rows": counts, "statuses": counts.statuses, "skipped": counts.skipped})
 
 
 @router.delete("/users/{user_id}", **route_options("erase_user", ErasedUser))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, select, update
+from sqlalchemy import Select, bindparam, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled, Forbidden, NotFound
@@ -18,7 +18,7 @@ from memrecall.store.database.connections import execute_prepared, fetch_prepare
 from memrecall.store.database.memberships import require_member
 from memrecall.store.database.memory_tables import knowledge_bases
 from memrecall.store.database.statements import insert_missing, new_epoch, split
-from memrecall.store.database.tables import agents, meta, sessions, users
+from memrecall.store.database.tables import agents, messages, meta, sessions, users
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -295,6 +295,29 @@ async def _fetch_sessions(
     ]
     by_key = {(counter.user_id, counter.session_id): counter for counter in counters}
     return [by_key[key] for key in keys if key in by_key]
+
+
+async def count_messages_again(connection: AsyncConnection, user_id: str | None = None) -> None:
+    """Let the counters of sessions, of one user or of all, reach the last of their messages."""
+    key, number, time = ("user_id", "session_id"), messages.c.sequence_no, messages.c.create_time
+    latest = select(*(messages.c[name] for name in key), func.max(number).label("number"))
+    latest = latest.add_columns(func.max(time).label("time")).group_by(
+        *(messages.c[name] for name in key)
+    )
+    of_user = []
+    if user_id is not None:
+        latest, of_user = (
+            latest.where(messages.c.user_id == user_id),
+            [sessions.c.user_id == user_id],
+        )
+    stored = latest.subquery()
+    in_session = [*of_user, *(sessions.c[name] == stored.c[name] for name in key)]
+    for counter, last in (
+        (sessions.c.last_sequence_no, stored.c.number),
+        (sessions.c.last_create_time, stored.c.time),
+    ):
+        behind = update(sessions).where(*in_session, or_(counter.is_(None), counter < last))
+        await connection.execute(behind.values({counter: last}))
 
 
 def require_enabled(kind: str, name: str, status: int) -> None:

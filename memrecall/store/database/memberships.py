@@ -19,7 +19,10 @@ from memrecall.types import MemoryRecord, Message
 SPACES_FACT = "spaces"
 Row = TypeVar("Row", bound=Message | MemoryRecord)
 
+# A row that no version writes must not fail the requests of its member.
+IS_GRANT = memberships.c.role.in_([role.value for role in SpaceRole])
 _OF_MEMBER = (
+    IS_GRANT,
     memberships.c.user_id == bindparam("of_owner"),
     memberships.c.member == bindparam("of_member"),
 )
@@ -36,7 +39,7 @@ _ENTRY = (
         .label("agent_status"),
     )
     .join(memberships, memberships.c.user_id == users.c.user_id)
-    .where(users.c.user_id == bindparam("of_owner"), _OF_EITHER)
+    .where(users.c.user_id == bindparam("of_owner"), _OF_EITHER, IS_GRANT)
 )
 
 

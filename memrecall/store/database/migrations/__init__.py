@@ -20,12 +20,13 @@ from memrecall.store.database.distribution import (
     read_shard_count,
 )
 from memrecall.store.database.engine import Database
+from memrecall.store.database.locks import count_messages_again
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.statements import new_epoch
 from memrecall.store.database.tables import meta, metadata
 from memrecall.text import TEXT_VERSION, analyze
 
-LATEST = 13
+LATEST = 14
 
 
 async def upgrade(database: Database, target: int = LATEST) -> None:
@@ -86,8 +87,7 @@ async def _upgrade(connection: AsyncConnection, database: Database, target: int)
             await connection.exec_driver_sql(statement)
         if shards is not None:
             await distribute_new_tables(connection, shards)
-        if step == 5:
-            await _index_knowledge(connection)
+        await _change_rows(connection, step)
     if version == 0:
         facts = {
             "schema_version": "0",
@@ -104,6 +104,14 @@ async def _upgrade(connection: AsyncConnection, database: Database, target: int)
 def _read_script(step: int, dialect: str) -> list[str]:
     script = resources.files(__package__).joinpath(f"{step:04}.{dialect}.sql").read_text("utf-8")
     return [statement.strip() for statement in script.split(";\n") if statement.strip()]
+
+
+async def _change_rows(connection: AsyncConnection, step: int) -> None:
+    """Do what a step needs beyond its SQL."""
+    if step == 5:
+        await _index_knowledge(connection)
+    elif step == 14:  # earlier imports did not count the messages that they stored
+        await count_messages_again(connection)
 
 
 async def _index_knowledge(connection: AsyncConnection) -> None:
