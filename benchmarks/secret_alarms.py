@@ -14,7 +14,7 @@ import json
 import random
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -37,7 +37,7 @@ FRAMES = (
 def look_alikes() -> Iterator[str]:
     """Yield 120 texts with UUIDs, hashes, versions, order numbers and base64."""
     chance = random.Random(52)
-    kinds = [
+    kinds: list[Callable[[], str]] = [
         lambda: str(uuid.UUID(int=chance.getrandbits(128))),
         lambda: hashlib.sha256(chance.randbytes(8)).hexdigest()[: chance.choice((7, 12, 40, 64))],
         lambda: f"v{chance.randint(0, 30)}.{chance.randint(0, 99)}.{chance.randint(0, 9)}-rc1",

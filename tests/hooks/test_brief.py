@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,7 @@ async def test_compaction_stores_what_no_event_had_and_gives_the_brief_again(
     compact = find(shop, "claude-code", "PreCompact")
     for count in (1, 2):
         assert await hook.run(compact.event, compact.payload) == ""
-        await wait_until(lambda count=count: transcripts_stored(hook) == count)
+        await wait_until(partial(has_transcripts, hook, count))
         page = await service.library.store.timeline(Scope("ann")).page(MessageFilter())
         masked = ("user", "Use [redacted: api key] for the bank")
         expected = [masked if secret in text else (role, text) for role, text in turns]
@@ -224,8 +225,8 @@ async def test_compaction_stores_what_no_event_had_and_gives_the_brief_again(
     assert "The bank is connected." in await send(ann, start, source="compact")
 
 
-def transcripts_stored(hook: Hook) -> int:
-    return [line["event"] for line in hook.lines].count("PreCompact")
+def has_transcripts(hook: Hook, count: int) -> bool:
+    return [line["event"] for line in hook.lines].count("PreCompact") == count
 
 
 @pytest.mark.concurrent
@@ -241,12 +242,12 @@ async def test_long_transcript_is_stored_in_pieces_behind_the_client(
     # Where nothing can be stored, the latest of it is kept.
     hook = bind(tmp_path, url=service.url, key=await service.create_key("bob"))
     assert await hook.run(compact.event, compact.payload) == ""
-    await wait_until(lambda: transcripts_stored(hook) == 1)
+    await wait_until(lambda: has_transcripts(hook, 1))
     assert len(hook.pending) == 400
     await talk(ann, shop, SESSION, said[0][1], said[1][1])  # with another time
     hook = bind(tmp_path, url=service.url, key=await service.create_key("ann"))
     assert await hook.run(compact.event, compact.payload) == ""
-    await wait_until(lambda: transcripts_stored(hook) == 2)
+    await wait_until(lambda: has_transcripts(hook, 2))
     assert (await service.library.store.count("ann"))["messages"] == len(said)
     prompt = find(shop, "claude-code", "UserPromptSubmit", "Thanks")
     await hook.run(prompt.event, prompt.payload)
