@@ -81,6 +81,7 @@ async def send_everything(url: str) -> None:
             path, _, user = path.partition("?user=")
             headers = {"X-Memrecall-User": user} if user else {}
             headers["Accept"] = "application/json, text/event-stream"
+            headers["X-Memrecall-Deadline"] = "60"  # a busy machine must not end a request
             async with slots:
                 answer = await client.post(path, json=body, headers=headers)
             assert answer.status_code == 200, (path, answer.text)
