@@ -204,17 +204,20 @@ def write_relevant_block(
     """
     asked = frozenset(index_tokens(request))
     new = [memory for memory in result.memories if not _is_repetition(memory.content, asked)]
-    memories = new
+    relevant = result.model_copy(update={"memories": new})
     if only_sure:
-        memories = result.model_copy(update={"memories": new}).sure_memories()
+        # The others are shown beside what is sure: one of them may say what has changed since.
+        sure = relevant.sure_memories()
+        if not sure:
+            return ""
         if result.certainty is not Certainty.SURE:
-            result = result.model_copy(update={"confidence": joint_probability(memories)})
-    if not memories or result.confidence < min_confidence:
+            confidence = joint_probability(sure)
+            relevant = relevant.model_copy(update={"confidence": confidence})
+    if not new or relevant.confidence < min_confidence:
         return ""
-    if len(memories) == len(result.memories):
-        return write_block(result, characters, place="apart")
+    if len(new) == len(result.memories):
+        return write_block(relevant, characters, place="apart")
     # Without the summary, which may quote what is left out.
-    relevant = result.model_copy(update={"memories": memories})
     return write_evidence(relevant, characters, place="apart")
 
 

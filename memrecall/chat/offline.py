@@ -19,8 +19,7 @@ from memrecall.text_length import truncate_text
 from memrecall.types import Language
 
 _MOST_QUOTES = 2
-# The probability or relevance of the best event, below which the answer is that nothing is known.
-_LEAST_PROBABLE, _LEAST_RELEVANT = 0.3, 0.6
+_LEAST_PROBABLE = 0.3  # of the best event: below it the answer is that nothing is known
 _QUOTED_SHARE = 0.5  # of the first quote's probability: a less likely one is not quoted beside it
 _MEMORY_KEY = "mem_"  # how the keys of extracted memories begin
 _LONGEST_QUOTE = 300
@@ -75,18 +74,12 @@ def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _likely(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the first event and those at least half as likely; none if the first is not."""
     best = _chance(events[0]) if events else 0.0
-    if best < _LEAST_PROBABLE and max((_score(e) for e in events), default=0) < _LEAST_RELEVANT:
-        return []
-    return [event for event in events if _chance(event) >= _QUOTED_SHARE * best]
-
-
-def _score(event: dict[str, Any]) -> float:
-    return float(event.get("score") or 0.0)
+    least = _QUOTED_SHARE * best
+    return [event for event in events if best >= _LEAST_PROBABLE and _chance(event) >= least]
 
 
 def _chance(event: dict[str, Any]) -> float:
-    """Return an event's probability, or its score if the search gave none."""
-    return float(event.get("probability") or _score(event))
+    return float(event.get("score", 0.0))
 
 
 def _recall_query(messages: Sequence[protocol.LLMMessage]) -> str:

@@ -141,9 +141,14 @@ def _event(memory: RecalledMemory, text: str) -> dict[str, Any]:
         **_outdated_since(memory),
         "text": text,
         "key": memory.memory_key,
-        "score": None if memory.relevance_score is None else round(memory.relevance_score, 4),
-        **({} if memory.probability is None else {"probability": round(memory.probability, 2)}),
+        **_score(memory),
     }
+
+
+def _score(memory: RecalledMemory) -> dict[str, float]:
+    """Return the probability, or the score of a search that gave none."""
+    score = memory.relevance_score if memory.probability is None else memory.probability
+    return {} if score is None else {"score": round(score, 2)}
 
 
 def _outdated_since(memory: RecalledMemory) -> dict[str, str]:

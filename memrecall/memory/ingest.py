@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
-from memrecall.errors import OutdatedPlan
+from memrecall.errors import InvalidArgument, OutdatedPlan
 from memrecall.extraction.notes import noted_text
 from memrecall.extraction.protocol import (
     RETRACTION,
@@ -121,6 +121,11 @@ class Ingestor:
             memories = [_message_memory(message, addition) for message in messages]
             return await self._store_with_memories(scope, messages, memories)
         if self._extractor is None and addition.memory_type != PROCEDURAL:
+            if addition.sensitive or addition.expires_at is not None:
+                raise InvalidArgument(
+                    "only memories are sensitive or expire, and without a model none is made",
+                    hint="Pass infer=False: it makes a memory of each message. Or set a model",
+                )
             notes = [note_memory(message, addition) for message in messages]
             if any(notes):
                 return await self._store_with_memories(scope, messages, notes)

@@ -23,6 +23,8 @@ LARGEST_LIMIT = LARGEST_PAGE
 LONGEST_REQUEST = 10_000
 TOP_K = 20
 LARGEST_TOP_K = 200
+SMALL_PART = 10
+"""A period or session of so many rows is shown, whether they match or not."""
 
 
 Expand = Callable[[Reads], Awaitable[tuple[str, ...]]]
@@ -79,6 +81,11 @@ class SearchRequest:
             check_time_zone(self.time_zone)
         for word in (*self.keywords, *self.expansions):
             check_text("a keyword", word)
+
+    @property
+    def is_of_part(self) -> bool:
+        """Whether a period or a session is searched, not all that is stored."""
+        return bool(self.period or self.since or self.session_id is not None)
 
     def binding(self) -> list[object]:
         """Return what a cursor of this search is bound to: everything but the page itself."""

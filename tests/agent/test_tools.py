@@ -151,6 +151,18 @@ class TestSearch:
         assert hits[3] == {"pref"}
         assert hits[4] == {"a4", "a5"}
 
+    @on_both_engines
+    async def test_few_messages_of_a_period_are_returned_whole(self, library: Library) -> None:
+        recall = await run_recall(
+            library,
+            search("zebra", time_range_days=10, limit=1),
+            search("zebra", limit=1),
+            hand_off(),
+        )
+        days, everything = tool_results(recall, "search_memories")
+        assert len(days["output"]["results"]) > 1
+        assert len(everything["output"]["results"]) <= 1
+
     async def test_filters_without_results_become_query_words(self, library: Library) -> None:
         recall = await run_recall(
             library, search("garden", keywords=["fence-post"], limit=2), hand_off("a4")

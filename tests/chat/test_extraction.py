@@ -53,7 +53,7 @@ class TestWithoutModel:
                 assert {statement, request} <= set(kept)
 
         cases = [
-            ("Remember that the key is at Jo's.", "the key is at Jo's.", "I live in Berlin."),
+            ("Remember: the key is at Jo's.", "the key is at Jo's.", "I live in Berlin."),
             ("记住，钥匙在老王那里。", "钥匙在老王那里。", "我住在成都。"),
         ]
         await check_each_async(cases, check)
@@ -67,8 +67,8 @@ class TestWithoutModel:
 
     async def test_group_remembers_what_its_people_ask_for(self, sqlite_library: Library) -> None:
         chat = GroupChat(sqlite_library, TEAM, MEMBERS, options=make_options(extract=True))
-        await chat.post("ann", "Remember that I am allergic to walnuts.")
-        await chat.post("bot", "Remember that I am allergic to tests.")
+        await chat.post("ann", "Remember, I am allergic to walnuts.")
+        await chat.post("bot", "Remember, I am allergic to tests.")
         assert await stored_memories(sqlite_library, TEAM) == ["I am allergic to walnuts."]
 
 

@@ -346,7 +346,7 @@ class TestEndpoint:
         self, service: HttpService
     ) -> None:
         ann = await service.client_with_key("ann")
-        texts = ("Remember that the shop deploys on Fridays.", "记住：先跑测试", "I like pytest.")
+        texts = ("Remember: the shop deploys on Fridays.", "记住：先跑测试", "I like pytest.")
         for number, text in enumerate(texts):
             payload = {**samples(text, "")[0].payload, "session_id": f"s{number}", "cwd": "/a"}
             assert (await ann.post(self.PATH, json=payload)).status_code == 200

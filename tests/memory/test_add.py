@@ -35,11 +35,20 @@ class TestWithoutModel:
 
     async def test_what_the_user_asks_to_remember_is_a_memory(self, location: str) -> None:
         cases = {
-            "Remember that the spare key is with Joyce.": "the spare key is with Joyce.",
+            # Only what a mark sets off is left out: the rest would not be what was said.
+            "Remember that the spare key is with Joyce.": (
+                "Remember that the spare key is with Joyce."
+            ),
+            "remember that time in Rome": "remember that time in Rome",
             "note: the spare key is with Joyce.": "the spare key is with Joyce.",
             "记住，备用钥匙在老王那里。": "备用钥匙在老王那里。",
             "Do you remember that the spare key is with Joyce?": None,
             "Remember that?": None,
+            "记住的单词都忘了": "记住的单词都忘了",
+            "备注一下，房东姓王": "备注一下，房东姓王",
+            "记下来了，谢谢": None,
+            "记住了。": None,
+            "Remembering names is hard.": None,
         }
         async with AsyncMemory(settings=make_settings(location)) as memory:
 
@@ -55,6 +64,19 @@ class TestWithoutModel:
                     assert (item["origin"], item["source_message_ids"]) == ("user", sources)
 
             await check_each_async(cases, check)
+
+    @pytest.mark.parametrize(
+        "of_memories",
+        [{"sensitive": True}, {"expires_at": "2030-01-01"}, {"expiration_date": "2030-01-01"}],
+    )
+    async def test_what_only_memories_have_is_refused(
+        self, location: str, of_memories: dict[str, Any]
+    ) -> None:
+        async with AsyncMemory(settings=make_settings(location)) as plain:
+            with pytest.raises(InvalidArgument, match="without a model none is made"):
+                await plain.add("My test came back positive.", "ann", **of_memories)
+            assert (await plain.get_all("ann", kinds="all"))["results"] == []
+            assert (await plain.add("Mine.", "ann", infer=False, **of_memories))["results"]
 
 
 class TestForms:

@@ -80,11 +80,15 @@ async def call_every_tool(client: Client) -> None:
         (corrected["memory_key"], "Ann's cat is called Mochi")
     ]
     remembered = corrected
+    assert listed["kept_messages"] == 0  # not counted beside memories
     forgotten = await run("forget", memory_key=remembered["memory_key"], sources=True)
     assert (forgotten["done"], forgotten["memory_key"]) == (True, remembered["memory_key"])
     assert "no memory" in await call_failing_tool(
         client, "forget", memory_key=remembered["memory_key"]
     )
+
+    listed = await run("list_memories")
+    assert (listed["memories"], listed["kept_messages"] > 0) == ([], True)
 
     entry = await run(
         "add_knowledge", content="FastAPI 是一个 Web 框架", summary="框架", tags=["web"]
@@ -184,7 +188,7 @@ class TestToolDescriptions:
             tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == [*USER_TOOLS, *PUBLIC_TOOLS]
         schemas = [tool.model_dump_json(by_alias=True, exclude_none=True) for tool in tools]
-        assert len("".join([instructions, *schemas]).encode()) <= 9_000
+        assert len("".join([instructions, *schemas]).encode()) <= 9_100
         for tool in ("recall", "remember", "correct", "forget"):
             assert f"`{tool}`" in instructions
         assert "knowledge" not in instructions

@@ -234,6 +234,7 @@ class MemoryList(ToolOutput):
 
     memories: list[dict[str, Any]]
     next_cursor: str | None
+    kept_messages: int = 0  # counted if there is no memory
 
 
 async def list_memories(context: ToolContext, params: ListParams) -> MemoryList:
@@ -254,4 +255,5 @@ async def list_memories(context: ToolContext, params: ListParams) -> MemoryList:
         }
         for record in page.items
     ]
-    return MemoryList(memories=memories, next_cursor=page.next_cursor)
+    kept = 0 if memories or params.cursor else await store.timeline(scope).count()
+    return MemoryList(memories=memories, next_cursor=page.next_cursor, kept_messages=kept)

@@ -1,7 +1,7 @@
 """`search_memories`: search of memories, and of messages as evidence."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,6 +21,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.library.spaces import describe_origin
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, all_terms
+from memrecall.search.request import SMALL_PART
 from memrecall.search.sources import mark_outdated
 from memrecall.store import Store
 from memrecall.text.highlights import Highlighter
@@ -35,7 +36,6 @@ RECALLED = "recalled"
 _PREVIEW = 200
 # Each round asks for twice as many results, so that a daily question is soon left behind.
 _REPETITIONS = 20  # more hits than requested, of which some may repeat the request
-_LEAST_LEFT = 0.2  # of the probability, however much the repetitions have
 _MAX_LIMIT = 200
 _MAX_SOURCES = 10
 _ADDRESSED = re.compile(r"(?:@\S+\s+)+")
@@ -59,7 +59,8 @@ async def search_memories(
     if not page.results and (request.keywords or request.memory_types):
         request, relaxed = _relax(request)
         page, repetitions = await _search(state, request)
-    page = replace(page, results=page.results[: arguments.limit])
+    if not (request.is_of_part and page.searched <= SMALL_PART):
+        page = replace(page, results=page.results[: arguments.limit])
     knowledge = await _find_knowledge(state, arguments)
     contents = [hit.content for hit in (*page.results, *knowledge)]
     length = sum(map(len, (arguments.query, *contents)))
@@ -117,7 +118,7 @@ def _make_request(
         query=arguments.query[:MAX_QUERY],
         mode=arguments.search_mode,
         # The caller's own messages are removed from the results: ask for as many more.
-        limit=min(arguments.limit + len(messages), _MAX_LIMIT),
+        limit=min(max(arguments.limit, SMALL_PART) + len(messages), _MAX_LIMIT),
         threshold=arguments.min_relevance_score,
         since=since,
         until=until,
@@ -154,25 +155,21 @@ def _relax(request: SearchRequest) -> tuple[SearchRequest, list[str]]:
 
 
 async def _search(state: RecallState, request: SearchRequest) -> tuple[SearchPage, int]:
-    """Return a page without repetitions of the request, and how many there were."""
+    """Return a page without repetitions of the request, and how many there were.
+
+    The rows are ranked as if the repetitions were not stored: these are always the best matches,
+    and would leave no probability to what they ask for.
+    """
     wide = replace(request, limit=min(request.limit + _REPETITIONS, _MAX_LIMIT))
     found = await _cached_page(state, wide)
+    asked = await _find_repetitions(state.conversation, found.results)
+    if asked:
+        found = await _cached_page(state, replace(wide, exclude=wide.exclude | asked))
+        asked |= await _find_repetitions(state.conversation, found.results)
     page = await mark_outdated(state.library.store, state.scope, found)
-    asked = await _find_repetitions(state.conversation, page.results)
-    told = _without(page.results, asked)
+    told = [hit for hit in page.results if hit.key not in asked]
     hits = await add_sources(state.library.store, state.scope, request, told[: request.limit])
-    total = page.total_found - len(asked)
-    return replace(page, results=tuple(hits), total_found=total), len(asked)
-
-
-def _without(hits: Sequence[Hit], asked: Collection[str]) -> list[Hit]:
-    """Return the other hits, with the probability that what was asked before took from them."""
-    left = max(1 - sum(hit.probability or 0 for hit in hits if hit.key in asked), _LEAST_LEFT)
-    return [
-        hit if hit.probability is None else replace(hit, probability=min(hit.probability / left, 1))
-        for hit in hits
-        if hit.key not in asked
-    ]
+    return replace(page, results=tuple(hits)), len(asked)
 
 
 async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage:

@@ -40,7 +40,7 @@ from memrecall.search.ranking.selection import (
     top_positions,
     visible_rows,
 )
-from memrecall.search.request import Mode
+from memrecall.search.request import SMALL_PART, Mode
 from memrecall.search.results import ScoreParts, SearchPage, describe_threshold
 from memrecall.types import to_zone
 
@@ -58,7 +58,6 @@ _SCORE_PARTS = (
 _CLAIM_PENALTY = np.float32(2.0)  # of what contradicts the user; a relevance of 0.5 becomes 0.12
 _MOST_OUTDATED = 500
 _SCORE_STEP = np.float32(0.001)
-_SMALL_PART = 10  # rows of a period or session that are returned whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +249,8 @@ def _is_small_part(query: RankingQuery, visible: VisibleRows) -> bool:
     Who names a day with three messages wants to see these. A query of the query language is a
     condition itself.
     """
-    request = query.request
-    is_part = request.period or request.since or request.session_id is not None
     rows = np.count_nonzero(visible.open)
-    return bool(is_part and query.query is None and rows <= _SMALL_PART)
+    return query.request.is_of_part and query.query is None and bool(rows <= SMALL_PART)
 
 
 def _explain(visible: VisibleRows, query: RankingQuery) -> str:
