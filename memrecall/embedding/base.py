@@ -283,6 +283,10 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+class EmbedderTooSlow(EmbedderFailed):
+    """The embedder did not answer in time; it may answer fewer texts."""
+
+
 _SHARE = 0.5  # of what is left of a deadline: words have to be found in the rest
 # An embedder that failed after so long is skipped, but for a short trial every few seconds.
 _HANGING_SECONDS, _SKIPPED_SECONDS = 1.0, 10.0
@@ -298,7 +302,7 @@ async def embedder_in_time(most: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         problem = f"the embedder took longer than {seconds:.2g} s"
-        raise EmbedderFailed(problem, hint="Check that it responds") from None
+        raise EmbedderTooSlow(problem, hint="Check that it responds") from None
 
 
 class EmbedderBreaker:

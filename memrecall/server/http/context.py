@@ -120,7 +120,8 @@ def _library_checks(library: Library) -> dict[str, Check]:
     if embedder is not None:  # a remote one costs money, so it is not asked every second
 
         async def ask_embedder() -> None:
-            await embedder.embed([_READY_TEXT])
+            vectors = await embedder.embed([_READY_TEXT])
+            await library.store.vectors(embedder.model).check_model(vectors.shape[1])
 
         checks["embedder"] = Check(ask_embedder, seconds=30.0, is_required=False)  # words suffice
     return checks
