@@ -294,13 +294,20 @@ _HANGING_SECONDS, _SKIPPED_SECONDS = 1.0, 10.0
 
 @asynccontextmanager
 async def embedder_in_time(most: float) -> AsyncIterator[None]:
-    """Wait for the embedder for some seconds, or for a share of the deadline if that is less."""
+    """Wait for the embedder for some seconds, or for a share of the deadline if that is less.
+
+    A request waits in vain once: a share of what is left each time would leave no time for words.
+    """
     limit = current_deadline()
     seconds = most if limit is None else min(most, _SHARE * limit.left)
+    if limit is not None and limit.lost_patience:
+        seconds = 0.0
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
+        if limit is not None:
+            limit.lost_patience = True
         problem = f"the embedder took longer than {seconds:.2g} s"
         raise EmbedderTooSlow(problem, hint="Check that it responds") from None
 
