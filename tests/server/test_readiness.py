@@ -16,6 +16,7 @@ from memrecall.store.database.write_state import WriteState
 
 from ..databases import PostgresqlServer
 from ..store.contention import lock_of_another_writer, wait_for_blocked
+from ..waiting import LIMIT
 from .http_service import Clock, HttpService, check_error, make_message, write_messages
 from .test_deadlines import wait_for_embedder
 
@@ -186,7 +187,7 @@ async def test_callers_share_a_check_and_others_can_be_added() -> None:
 async def test_service_whose_embedder_hangs_is_ready(
     service: HttpService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "_OPTIONAL_SECONDS", 0.01)
+    monkeypatch.setattr(context, "CHECK_SECONDS", 0.5)
     wait = wait_for_embedder(service.library, monkeypatch)
     operator = service.client()
     service.app.service.readiness = Readiness(_library_checks(service.library))
@@ -198,7 +199,23 @@ async def test_service_whose_embedder_hangs_is_ready(
     assert service.app.service.state == "ready"
 
 
-async def test_check_that_hangs_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gives_up", [True, False])
+async def test_check_that_hangs_fails(monkeypatch: pytest.MonkeyPatch, gives_up: bool) -> None:
     monkeypatch.setattr(context, "CHECK_SECONDS", 0.01)
-    readiness = Readiness({"database": Check(asyncio.Event().wait)})
-    assert await readiness.outcomes() == {"database": False}
+    is_free = asyncio.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if not gives_up:  # like a driver whose server is frozen
+                await is_free.wait()
+
+    readiness = Readiness({"database": Check(hang)})
+    async with asyncio.timeout(LIMIT):
+        assert await readiness.outcomes() == {"database": False}
+    is_free.set()
+
+
+def test_a_check_takes_a_second_at_most() -> None:
+    assert context.CHECK_SECONDS == 1.0
