@@ -1,6 +1,7 @@
 """`/healthz` and `/readyz`: the process is alive, and what requests need is ready."""
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -122,6 +123,20 @@ async def test_lost_log_is_told_before_a_write_fails_and_so_is_a_lost_file(
     assert await read_state(sqlite_service) == ("read-only", "log lost")
     file.rename(file.with_name("moved"))
     assert await read_state(sqlite_service) == ("unavailable", None)
+
+
+async def test_service_whose_log_was_cut_is_not_ready_and_says_why(
+    sqlite_service: HttpService,
+) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1))
+    file = sqlite_service.library.store.file
+    assert file is not None
+    os.truncate(file.with_name(file.name + "-wal"), 4_000)
+    sqlite_service.app.service.readiness = Readiness(_library_checks(sqlite_service.library))
+    detail = check_error(await ann.get("/readyz"), 503, "UNAVAILABLE")
+    assert detail["details"]["checks"]["database"] == "failed"
+    assert detail["details"]["reason"] == "log lost"
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)

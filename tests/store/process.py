@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from memrecall.scope import Scope
-from memrecall.store import Store
+from memrecall.store import MessageFilter, Store
 from memrecall.types import NewMessage, Role
 
 SCOPE = Scope("ann", session_id="shared")
@@ -53,6 +53,14 @@ async def stream(report: Report, location: str, name: str, pause: float = 0.0) -
             await store.timeline(SCOPE).add(batch(name, number))
             report(number)
             await asyncio.sleep(pause)
+
+
+async def list_messages(report: Report, location: str) -> None:
+    """Report the ids of the messages of a database that has no damage."""
+    async with await Store.open(location) as store:
+        assert not any((await store.find_damage(deep=True)).values())
+        page = await store.timeline(Scope("ann")).page(MessageFilter(), page_size=200)
+        report([message.message_id for message in page.items])
 
 
 def run(test: Connection, task: Task, arguments: tuple[object, ...]) -> None:

@@ -124,6 +124,7 @@ class Database:
         """Raise StorageError if a SQLite file is gone; ask a server whether it accepts writes."""
         if self._guard is not None:  # SQLite still reads a file that was deleted
             self._guard.check()
+            self._guard.check_log_length()
         if self.dialect.read_only_probe is not None:
             (row,) = await self.fetch(self.dialect.read_only_probe)
             setting: WriteProblem | None = "read-only setting" if row.is_read_only == "on" else None

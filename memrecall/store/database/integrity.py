@@ -1,6 +1,8 @@
 """Is a database whole: the file of SQLite, and the rows of both databases."""
 
+import logging
 import os
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +28,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from memrecall.errors import StorageReadOnly, StorageUnreachable
 
+_logger = logging.getLogger(__name__)
+
 META_TABLE = "memrecall_meta"  # only databases of memrecall have it
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100  # bytes
@@ -33,6 +37,9 @@ _RISKS = {
     "fsync": "a power failure can damage the database",
     "synchronous_commit": "a crash of the server can lose writes that were acknowledged",
 }
+# Of the index of a log: whether it is valid, the size of a page, and the number of pages.
+_INDEX_HEADER = struct.Struct("=12x ?x H I 28x")
+_LOG_HEADER, _PAGE_HEADER = 32, 24  # bytes
 _LOG = "memrecall_log"  # in the notes of a connection: which file was its log
 
 
@@ -48,6 +55,7 @@ class FileGuard:
         self._identity = (status.st_dev, status.st_ino)
         self._size = status.st_size
         self._has_lost_log = False
+        self._has_cut_log = False
         self._log: tuple[int, int] | None = None
 
     def watch(self, engine: Engine) -> None:
@@ -77,10 +85,25 @@ class FileGuard:
                 hint="Stop all processes that use it, but do not kill them: closing the database "
                 "saves what the log contains",
             )
+        self.check_log_length()
+
+    def check_log_length(self) -> None:
+        """Raise StorageUnreachable if the log is shorter than what was committed to it."""
+        log = self._file.with_name(self._file.name + "-wal")
+        if not self._has_cut_log:
+            if self.has_lost_log() or not _is_log_cut(log):
+                return
+            self._has_cut_log = True
+            _logger.error("%s was cut while it was open: commits in it are lost", log)
+        raise StorageUnreachable(
+            f"{log} was cut while it was open; nothing was written",
+            hint="Start again: what was committed before the cut is read. Else restore a backup",
+        )
 
     def has_lost_log(self) -> bool:
         """Return True if the log is not the one that the last commit was written to."""
-        return self._has_lost_log or (self._log is not None and self._find_log() != self._log)
+        is_lost = self._has_lost_log or self._has_cut_log
+        return is_lost or (self._log is not None and self._find_log() != self._log)
 
     def _find_log(self) -> tuple[int, int] | None:
         try:
@@ -107,6 +130,31 @@ class FileGuard:
             f"{self._file} {event_name} while it was open; nothing was written",
             hint="Put it back or restore a backup, then start again",
         )
+
+
+def _is_log_cut(log: Path) -> bool:
+    """Return whether a log lacks pages that its index has.
+
+    SQLite writes pages before it counts them, and counts none before it shortens the log: so the
+    index of a log that another process has just shortened is another one afterwards.
+    """
+    index = log.with_name(log.name.removesuffix("-wal") + "-shm")
+    try:
+        header = _read_start(index, _INDEX_HEADER.size)
+        if len(header) < _INDEX_HEADER.size:
+            return False
+        is_valid, page_size, pages = _INDEX_HEADER.unpack(header)
+        page_size = 65_536 if page_size == 1 else page_size
+        length = _LOG_HEADER + pages * (_PAGE_HEADER + page_size)
+        is_short = bool(is_valid and pages and log.stat().st_size < length)
+        return is_short and _read_start(index, _INDEX_HEADER.size) == header
+    except FileNotFoundError:
+        return False
+
+
+def _read_start(file: Path, size: int) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(size)
 
 
 def is_truncated(file: Path) -> bool:
