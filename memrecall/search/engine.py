@@ -229,7 +229,7 @@ class SearchEngine:
         except (EmbedderFailed, EmbeddingModelMismatch) as error:
             if request.mode == "semantic":
                 raise
-            return None, error.message
+            return None, str(error)
 
     async def _embed_conversation(self, search: _Search) -> Floats:
         """Return the vector of a query; the last line of several counts more."""
