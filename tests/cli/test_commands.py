@@ -189,7 +189,7 @@ def test_changed_embedder_error_names_reindex(
     search = shell("search", "数据库", "--user", "lin", "--db", chat)
     assert search.code == 0
     assert "数据库" in search.out
-    assert "memrecall reindex" in search.err
+    assert "memrecall reindex" in search.out
     before = shell("stats", "--db", chat, "--json").json["memories"]
     assert shell("add", "new", "--user", "lin", "--db", chat).code == 2
     assert shell("stats", "--db", chat, "--json").json["memories"] == before
