@@ -70,7 +70,8 @@ async def import_parts(report: Report, location: str, name: str) -> None:
 async def list_messages(report: Report, location: str) -> None:
     """Report the ids of the messages of a database that has no damage."""
     async with await Store.open(location) as store:
-        assert not any((await store.find_damage(deep=True)).values())
+        damage = await store.find_damage(deep=True)
+        assert not any(damage.values()), damage
         page = await store.timeline(Scope("ann")).page(MessageFilter(), page_size=200)
         report([message.message_id for message in page.items])
 
