@@ -250,8 +250,11 @@ class VectorStore:
             if item.row in current and current[item.row] in (None, item.text)
         ]
         if rows:
-            columns = ("model", "dimensions", "vector", "change_no")
-            await connection.execute(upsert(connection, vectors, columns), rows)
+            # A search and the background may both embed a row. The vector that came first stays:
+            # with the number of a later change, a search of the version between would not see it.
+            columns, kind = ("model", "dimensions", "vector", "change_no"), ("model", "dimensions")
+            statement = upsert(connection, vectors, columns, if_changed=kind)
+            await connection.execute(statement, rows)
             await locks.save(connection, is_activity=False)
 
     async def pending(

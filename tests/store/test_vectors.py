@@ -39,6 +39,21 @@ async def versions(store: Store) -> int:
     return version.version
 
 
+async def test_vector_that_is_there_already_stays_visible_at_its_version(store: Store) -> None:
+    vectors = store.vectors(MODEL)
+    await vectors.ensure_model()
+    await store.timeline(ANN).add([new_message("m", "Hello")])
+    items, _ = await vectors.pending("ann", 10)
+    await vectors.write(items, matrix([1.0, 0.0]))
+    version = await versions(store)
+    await vectors.write(items, matrix([0.0, 1.0]))  # as another writer, which was slower
+
+    feed = store.feed("ann").changes(0, version, MODEL)
+    seen = [row.key async for changes in feed for row in changes.vectors]
+    assert seen == ["m"]
+    assert await read_vectors(store) == {"message m": [1.0, 0.0]}
+
+
 class TestModel:
     async def test_ensure_model_sets_the_first_model_and_check_none(self, store: Store) -> None:
         before = await read_tables(store.database)
