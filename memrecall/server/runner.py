@@ -311,7 +311,7 @@ async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
             hint="Create a key first (`memrecall keys create`), or listen on 127.0.0.1",
         )
     await library.store.database.make_reserve()
-    await library.vectors.prepare()  # fail now if another embedder made the vectors
+    await library.vectors.require_same_embedder()
     await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
     return await _describe(library, listener, is_open=not has_keys)
 

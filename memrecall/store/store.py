@@ -19,7 +19,6 @@ from memrecall.store.database.integrity import (
     find_missing_parts,
     find_orphans,
     foreign_keys,
-    is_truncated,
     read_all,
 )
 from memrecall.store.database.locks import lock_scopes, require_enabled
@@ -253,8 +252,6 @@ class Store:
                 read_all(connection, (select_in_key_order(dialect, table) for table in tables))
             return {**problems, "references": find_orphans(connection, references)}
 
-        if self.file is not None and is_truncated(self.file):
-            return {"integrity": [f"{self.file} is shorter than its header says"]}
         return await self.database.inspect(inspect)
 
     async def schema_version(self) -> int:

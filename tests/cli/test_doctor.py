@@ -67,7 +67,7 @@ def overwrite(file: Path) -> None:
     ("damage", "problem"),
     [
         (empty, "is empty (0 bytes)"),
-        (cut, "shorter than its header says|malformed"),
+        (cut, "malformed|invalid page"),
         (overwrite, "not a database"),
     ],
 )

@@ -40,12 +40,13 @@ from memrecall.store.database.statements import insert_missing, new_epoch, selec
 from memrecall.store.database.tables import agents, meta, metadata, users
 from memrecall.store.owners import Owners
 from memrecall.store.store import Store
+from memrecall.store.vectors import EMBEDDING_FACTS
 from memrecall.store.workspaces import typed_os_errors
 from memrecall.types import format_time
 
 _ROWS = 1_000  # of a batch
 _MANIFEST = "backup"  # a row of `memrecall_meta`: the digest of each table
-_PORTABLE_FACTS = ("text_version", "embedding_model", SPACES_FACT)  # others name one database
+_PORTABLE_FACTS = ("text_version", *EMBEDDING_FACTS, SPACES_FACT)  # others name one database
 _NOT_COPIED = (_MANIFEST, SHARD_FACT, BACKUP_FOLDERS)
 
 BackupRow = dict[str, Any]

@@ -244,6 +244,7 @@ def _run(connection: Connection, text: str, values: Any, many: bool) -> Any:
     try:
         (cursor.executemany if many else cursor.execute)(text, values)
     except sqlite3.Error as error:  # as SQLAlchemy raises it
+        cursor.close()  # The traceback holds it, and SQLite closes no file that a cursor reads.
         raise DBAPIError.instance(
             text,
             values,

@@ -82,11 +82,25 @@ async def insert_missing(
         await connection.execute(statement, list(rows))
 
 
-def upsert(connection: AsyncConnection, table: Table, columns: Sequence[str]) -> Any:
-    """Return an INSERT that sets `columns` of an existing row."""
+def upsert(
+    connection: AsyncConnection,
+    table: Table,
+    columns: Sequence[str],
+    *,
+    if_changed: Sequence[str] = (),
+) -> Any:
+    """Return an INSERT that sets `columns` of an existing row; with `if_changed`, if one of them is.
+
+    Else the row is left as it is.
+    """
     statement = dialect_of(connection).insert(table)
     values = {name: statement.excluded[name] for name in columns}
-    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)
+    is_changed = [table.c[name] != statement.excluded[name] for name in if_changed]
+    return statement.on_conflict_do_update(
+        index_elements=list(table.primary_key),
+        set_=values,
+        where=or_(*is_changed) if is_changed else None,
+    )
 
 
 async def select_by_keys(
