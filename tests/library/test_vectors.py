@@ -377,7 +377,7 @@ async def test_reindex_with_a_slow_embedder_ends(
     async with await Store.open(location) as store:
         await store.timeline(ANN).add(make_messages(40))
     async with await open_library(location, slow) as library:
-        assert (await Reindexer(library).run())["embedded"] <= 40
+        assert int((await Reindexer(library).run())["embedded"]) <= 40
         assert await count_missing(library, ANN) == 0
         slow.seconds = 61.0  # for a single text
         await library.store.timeline(ANN).add(make_messages(1, "more"))

@@ -24,7 +24,8 @@ class HangingExtractor(SentenceExtractor):
 
     async def extract(self, utterances: Sequence[Utterance], **options: Any) -> Extracted:
         del utterances, options
-        return await self.wait()
+        extracted: Extracted = await self.wait()
+        return extracted
 
     async def summarise(self, *_: Any, **__: Any) -> Any:
         return await self.wait()

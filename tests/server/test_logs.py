@@ -147,7 +147,7 @@ async def test_failed_job_that_nobody_asks_about_is_not_reported_as_unretrieved(
 
     async def run_and_drop() -> None:
         jobs = Jobs()
-        await jobs.start(sqlite_library.store, fail(), "ann")
+        await jobs.start(sqlite_library.store, fail(), "ann", {})
         await wait_until(lambda: not jobs.running("ann"))
 
     await run_and_drop()

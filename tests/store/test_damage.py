@@ -121,13 +121,13 @@ async def test_cut_log_is_noticed_and_what_was_before_the_cut_is_kept(
             await store.timeline(ANN).add([new_message(f"later {number}")])
         os.truncate(log, int(log.stat().st_size * share))
         add = partial(store.timeline(ANN).add, [new_message("lost")])
-        for attempt in (add, store.database.probe):
+        for attempt in (add, partial(store.database.probe)):
             with pytest.raises(StorageUnreachable, match="was cut while it was open"):
                 await attempt()
         assert store.database.write_problem == "log lost"
-        for attempt in (add, partial(ids, store.timeline(ANN))):
+        for use in (add, partial(ids, store.timeline(ANN))):
             with pytest.raises(StorageError):  # not an error of the driver
-                await attempt()
+                await use()
     assert [r.message for r in caplog.records if "was cut" in r.message] == [
         f"{log} was cut while it was open: commits in it are lost"
     ]

@@ -1,6 +1,7 @@
 """Vectors: one model, replaceable, and only for existing rows."""
 
 import asyncio
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +95,8 @@ class TestModel:
         other = RowKey("ann", "message", "n")
 
         for attempt in (
-            lambda: vectors.write(pending(other), matrix([1.0, 0.0, 0.0])),
-            lambda: vectors.check_model(3),
+            partial(vectors.write, pending(other), matrix([1.0, 0.0, 0.0])),
+            partial(vectors.check_model, 3),
         ):
             with pytest.raises(
                 EmbeddingModelMismatch, match=r"vectors of 2 .* now returns 3"

@@ -89,9 +89,9 @@ def upsert(
     *,
     if_changed: Sequence[str] = (),
 ) -> Any:
-    """Return an INSERT that sets `columns` of an existing row; with `if_changed`, if one of them is.
+    """Return an INSERT that sets `columns` of an existing row.
 
-    Else the row is left as it is.
+    With `if_changed`, the row is left as it is if these columns are equal.
     """
     statement = dialect_of(connection).insert(table)
     values = {name: statement.excluded[name] for name in columns}
