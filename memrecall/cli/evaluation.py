@@ -13,7 +13,7 @@ from typer import Argument, Option
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
 
-EXIT_REGRESSION = 1
+EXIT_REGRESSION = EXIT_WITHOUT_VECTORS = 1
 _MODES = ("search", "recall")
 _PLAN_OPTIONS = ("mode", "depth", "max_questions", "retrieval")
 _LISTED_METRICS = ("recall@10", "f1")
@@ -76,16 +76,21 @@ class RunOptions:
 def run_evaluation(chosen: RunOptions) -> None:
     """Ask every question through the production code path and measure the results.
 
-    An interrupted run continues when the same command is run again.
+    An interrupted run continues when the same command is run again. Exit code 1: the embedder did
+    not answer, so that questions were asked by words only.
     """
     chosen.check()
     folder, state, remaining = asyncio.run(_run(chosen))
     if chosen.json:
         output.print_json({"run": str(folder), "asked": remaining, **asdict(state)})
-        return
-    _print_summary(folder, state)
-    if not remaining:
-        output.console().print("the run was already complete; remove its folder to run it again")
+    else:
+        _print_summary(folder, state)
+        if not remaining:
+            output.console().print(
+                "the run was already complete; remove its folder to run it again"
+            )
+    if state.counts["without_vectors"]:
+        raise typer.Exit(EXIT_WITHOUT_VECTORS)
 
 
 async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
@@ -144,6 +149,18 @@ def _read_run(name: str) -> Any:
     return (local if local.exists and not stored.exists else stored).read()
 
 
+def _read_measured(name: str) -> Any:
+    """Read a run; refuse one whose embedder did not answer."""
+    run = _read_run(name)
+    if run.without_vectors:
+        number = output.count_noun(run.without_vectors, "question")
+        raise InvalidArgument(
+            f"{number} of {run.name} were asked by words only, because the embedder did not answer",
+            hint="Remove its folder, and run it again with the embedder",
+        )
+    return run
+
+
 def _print_summary(folder: Path, state: Any) -> None:
     from memrecall.evaluation.metrics import SUMMARY_METRICS
 
@@ -162,6 +179,9 @@ def _print_summary(folder: Path, state: Any) -> None:
     if counts["evidence_hidden_by_as_of"]:
         hidden = output.count_noun(counts["evidence_hidden_by_as_of"], "question")
         terminal.print(f"[yellow]{hidden} with evidence later than their as_of[/yellow]")
+    if counts["without_vectors"]:
+        number = output.count_noun(counts["without_vectors"], "question")
+        terminal.print(f"[red]{number} asked by words only: this does not measure meaning[/red]")
     if counts["fallbacks"]:
         fallbacks = output.count_noun(counts["fallbacks"], "question")
         terminal.print(f"[yellow]{fallbacks} answered offline, because the model failed[/yellow]")
@@ -251,7 +271,7 @@ def write_baseline(
     """Write a run's main scores, question by question, for `eval check`."""
     from memrecall.evaluation.compare import render_baseline
 
-    text = render_baseline(_read_run(run))
+    text = render_baseline(_read_measured(run))
     output.write_file(out, text)
     fields = {"file": str(out), "bytes": len(text.encode())}
     text = f"written to {output.escape(str(out))}"
@@ -267,7 +287,7 @@ def check_run(
     """Compare a run with a baseline. Exit code 1: a main score is significantly lower."""
     from memrecall.evaluation.compare import compare_with_baseline, is_regression
 
-    changes = compare_with_baseline(_read_run(run), baseline)
+    changes = compare_with_baseline(_read_measured(run), baseline)
     regressions = [change for change in changes if is_regression(change)]
     rows = [{**_change_fields(change), "fallen": is_regression(change)} for change in changes]
     names = ", ".join(f"{change.metric} ({change.category})" for change in regressions)

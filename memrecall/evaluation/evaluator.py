@@ -64,6 +64,11 @@ class Evaluator:
     model_client: Any = None
     cassettes: CassetteFolder | None = None
 
+    @property
+    def _has_embedder(self) -> bool:
+        """Whether vectors are to be measured too."""
+        return self.library.embedder is not None
+
     async def ask(self, question: Question) -> QuestionResult:
         """Answer one question, independent of the previous one."""
         is_search = self.plan.mode == "search"
@@ -89,6 +94,7 @@ class Evaluator:
             category=question.category,
             retrieved=tuple((hit.key, round(hit.score, _DIGITS)) for hit in page.results),
             probabilities=tuple(probabilities) if is_complete else None,
+            without_vectors=self._has_embedder and page.degraded is not None,
         )
 
     async def _recall(self, question: Question) -> QuestionResult:
@@ -115,6 +121,7 @@ class Evaluator:
             category=question.category,
             retrieved=_rank_keys(result)[: self.plan.depth],
             recalled=_record(result),
+            without_vectors=self._has_embedder and bool(result.degraded),
         )
 
 

@@ -207,6 +207,7 @@ class QuestionResult:
     retrieved: tuple[tuple[str, float | None], ...]
     probabilities: tuple[float, ...] | None = None  # of `retrieved`, if the search returns them
     recalled: RecallRecord | None = None
+    without_vectors: bool = False  # some rows, or all, could be found by their words only
 
     @property
     def keys(self) -> list[str]:
@@ -219,6 +220,8 @@ class QuestionResult:
         fields |= fields.pop("recalled") or {}
         if self.probabilities is None:
             del fields["probabilities"]
+        if not self.without_vectors:
+            del fields["without_vectors"]
         return json.dumps(fields, ensure_ascii=False) + "\n"
 
     @classmethod
@@ -233,5 +236,6 @@ class QuestionResult:
             category=data.pop("category"),
             retrieved=tuple((key, score) for key, score in data.pop("retrieved")),
             probabilities=data.pop("probabilities", None),
+            without_vectors=data.pop("without_vectors", False),
             recalled=RecallRecord(**data) if data else None,
         )

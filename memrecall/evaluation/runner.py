@@ -132,6 +132,7 @@ class Runner:
                 self.question_set, self.corpus, datetime.now(UTC)
             ),
             "fallbacks": sum(result.fallback is not None for result in recalled),
+            "without_vectors": run.without_vectors,
         }
 
     async def _set_time_zone(self, library: Library, question: Question) -> None:

@@ -86,6 +86,11 @@ class EvaluationRun:
         """The number of questions that the corpus does not answer."""
         return sum(not question.answerable for question in self.questions)
 
+    @property
+    def without_vectors(self) -> int:
+        """The number of questions that the embedder did not answer for, so that words had to do."""
+        return sum(answer.without_vectors for answer in self.answers)
+
     def summarize(self) -> dict[str, Any]:
         """Return all metrics with intervals, overall and by category, and the latency."""
         return summarize(self.questions, self.answers, self.seconds)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from memrecall.embedding.embedders import HashEmbedder
+from memrecall.errors import EmbedderFailed
 from memrecall.evaluation.evaluator import Evaluator
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import RunFolder
@@ -59,6 +61,7 @@ def test_summary_has_plan_and_counts(evaluation: EvaluationCli) -> None:
         "unanswerable": 1,
         "evidence_hidden_by_as_of": 1,
         "fallbacks": 0,
+        "without_vectors": 0,
     }
     assert summary["metrics"]["overall"]["recall@10"]["questions"] == 6
     assert "ece" in summary["metrics"]["overall"]  # the results have probabilities
@@ -68,6 +71,29 @@ def test_summary_has_plan_and_counts(evaluation: EvaluationCli) -> None:
     rows = results(evaluation, "run")
     assert all(len(row["retrieved"]) <= 3 for row in rows.values())
     assert [keys(rows[name])[0] for name in ("q1", "q3", "q4")] == ["m1", "m3", "tea"]
+
+
+@MODES
+def test_run_without_vectors_is_no_measure_of_hybrid_search(
+    evaluation: EvaluationCli, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed, stored = HashEmbedder.embed, [row["content"] for row in CORPUS]
+
+    async def fail(self: HashEmbedder, texts: list[str]) -> Any:
+        if not all(any(content in text for content in stored) for text in texts):
+            raise EmbedderFailed("the embedder is gone")
+        return await embed(self, texts)
+
+    monkeypatch.setattr(HashEmbedder, "embed", fail)
+    outcome = evaluation.run("run", mode)
+    assert outcome.code == 1, outcome
+    assert outcome.json["counts"]["without_vectors"] == 7
+    baseline = evaluation.folder / "base.json"
+    for command, option in (("baseline", "--out"), ("check", "--baseline")):
+        refused = evaluation.call(command, "run", option, baseline)
+        assert refused.code == 2
+        assert "7 questions of run were asked by words only" in refused.err
+    assert not baseline.exists()
 
 
 @MODES
