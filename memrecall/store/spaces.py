@@ -38,21 +38,24 @@ from memrecall.store.database.locks import (
     lock_users,
     require_enabled,
 )
-from memrecall.store.database.memberships import IS_GRANT, SPACES_FACT, enter_space, note_spaces
+from memrecall.store.database.memberships import (
+    IS_GRANT,
+    SPACES_FACT,
+    enter_space,
+    note_spaces,
+    read_member_names,
+)
 from memrecall.store.database.memory_tables import audit_log, memberships, revisions
 from memrecall.store.database.statements import insert_missing, new_epoch
 from memrecall.store.database.tables import memories, messages, meta, users
 from memrecall.store.feed import UserVersion
 from memrecall.store.memories.history import AuditEntry, write_entry
-from memrecall.types import NewMessage, Role, check_name, check_text, format_time
+from memrecall.types import NewMessage, Role, check_shown_name, check_text, format_time
 
 Result = TypeVar("Result")
 Signed = TypeVar("Signed", bound=NewMessage)
 
 SPACE = "space"  # the type of the owners of spaces
-_NAMES = select(memberships.c.member, memberships.c.name).where(
-    memberships.c.user_id == bindparam("of_owner")
-)
 _STATUS = select(users.c.status).where(users.c.user_id == bindparam("of_owner"))
 _CACHED_SPACES = 256
 _LAST = chr(0x10FFFF)
@@ -123,7 +126,7 @@ class Spaces:
         row = {
             "user_id": owner,
             "agent_id": DEFAULT_NAME,
-            "user_name": check_name("name", name) or space_id,
+            "user_name": check_shown_name("name", name) or space_id,
             "user_type": SPACE,
             "profile": {"description": check_text("description", description)},
             "epoch": new_epoch(),
@@ -195,8 +198,7 @@ class Spaces:
         state = (version.epoch, version.version) if version else None
         cached = self._names.get(owner)
         if cached is None or state is None or cached[0] != state:
-            rows = await self._database.fetch(_NAMES, {"of_owner": owner})
-            cached = state, {row.member: row.name or row.member for row in rows}
+            cached = state, await read_member_names(self._database, owner)
             if len(self._names) >= _CACHED_SPACES:
                 self._names.pop(next(iter(self._names)))
             self._names[owner] = cached
@@ -217,7 +219,7 @@ class Spaces:
         """Add a member, or change their role or name; only admins can."""
         check_member(member)
         new = parse_space_role(role)
-        name = None if name is None else check_name("name", name)
+        name = None if name is None else check_shown_name("name", name)
 
         async def work(connection: AsyncConnection, locks: Locks) -> SpaceMember:
             members = {m.member: m for m in await _read_members(connection, scope.user_id)}

@@ -41,7 +41,7 @@ from memrecall.types import (
     Message,
     check_id,
     check_json,
-    check_name,
+    check_shown_name,
     check_time_zone,
     format_time,
     parse_stored_time,
@@ -239,7 +239,7 @@ def _require_readable(table: str, values: ExportedRow) -> None:
     elif table == "memberships":
         check_member(values["member"])
         parse_space_role(values["role"])
-        check_name("name", values.get("name") or "")
+        check_shown_name("name", values.get("name") or "")
     if table not in _MODELS:
         return
     row = {name: value for name, value in values.items() if (name, value) != ("metadata", None)}

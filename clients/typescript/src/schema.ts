@@ -1317,13 +1317,20 @@ export interface components {
             is_deleted: boolean;
             said: components["schemas"]["QuotedMessage"][];
         };
-        /** @description The number of rows of each table, and of messages and memories by what became of them. */
+        /**
+         * @description The number of rows of each table, and of messages and memories by what became of them.
+         *
+         *     `skipped` names, by table, the rows that were not stored and differ from what is stored.
+         */
         ImportedRows: {
             rows: {
                 [key: string]: number;
             };
             statuses: {
                 [key: string]: number;
+            };
+            skipped: {
+                [key: string]: string[];
             };
         };
         /** @description A message to store. `ts` defaults to the current time, `message_id` to a new id. */
@@ -1709,6 +1716,8 @@ export interface components {
             /** Format: date-time */
             since: string;
             evidence: string[];
+            /** @description The member who wrote it to a space. */
+            author?: string | null;
         };
         /** @description The number of erased memories, or messages of a message's id, and what was erased too. */
         PurgedMemory: {
