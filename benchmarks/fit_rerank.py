@@ -66,7 +66,6 @@ _SEED, _MAX_QUESTIONS = 1, 200  # of each set
 _DIRECTIONS = 16  # of a row's vector
 _HIDDEN, _NETWORKS = 24, 8  # networks from several beginnings, whose scores are averaged
 _PULL, _RATE, _PASSES, _BATCH = 1e-2, 4e-3, 30, 64
-_ANSWER_PULL = 10.0
 _SET_WEIGHT = 0.5  # of a set that was not written for this project, or was cut from another one
 _CALIBRATED = 3  # first rows that the probability is fitted to
 _TOKEN_DIMENSIONS = 64
@@ -176,7 +175,9 @@ def fit(sets: Mapping[str, Sequence[Example]], networks: int = _NETWORKS) -> Wei
     for name, given in sets.items():
         # Where evidence was not found among the first rows, nothing is to be learned.
         usable = [example for example in given if example.right.any() or not example.wanted]
-        weight = _weight(name)
+        is_cut = name.endswith(CUT_NAME)
+        is_own = source_of(name) in ("authored", "eval")
+        weight = 1.0 if is_own and not is_cut else _SET_WEIGHT
         for example in usable:
             versions = _versions(example)
             examples += versions
@@ -187,11 +188,6 @@ def fit(sets: Mapping[str, Sequence[Example]], networks: int = _NETWORKS) -> Wei
     with threadpool_limits(1, "blas"):
         trained = [_train(batch, shares, seed) for seed in range(networks)]
     return scales | _average(trained)
-
-
-def _weight(name: str) -> float:
-    is_own = source_of(name) in ("authored", "eval") and not name.endswith(CUT_NAME)
-    return 1.0 if is_own else _SET_WEIGHT
 
 
 def _versions(example: Example) -> list[Example]:
@@ -267,19 +263,18 @@ def fit_answers(sets: Mapping[str, Sequence[Example]]) -> Weights:
     that was fitted to the other half.
     """
     names = sorted(sets)
-    inputs, truth, weights = [], [], []
+    inputs, truth = [], []
     for half in (names[::2], names[1::2]):
         others = {name: sets[name] for name in names if name not in half}
         network = RankingNetwork(pack(fit(others, networks=2)))
-        for name, example in ((name, example) for name in half for example in sets[name]):
+        for example in (example for name in half for example in sets[name]):
             if example.right.any() or not example.wanted:
                 shares = network.shares(example.features)
                 inputs.append(network.answer_features(example.features, shares))
                 truth.append(float(example.wanted > 0))
-                weights.append(_weight(name))
     values = np.array(inputs)
     mean, spread = values.mean(axis=0), values.std(axis=0) + 1e-6
-    point = _fit_odds((values - mean) / spread, np.array(truth), np.array(weights), _ANSWER_PULL)
+    point = _fit_odds((values - mean) / spread, np.array(truth))
     return {
         "answer_mean": mean,
         "answer_spread": spread,
@@ -300,20 +295,18 @@ def fit_chances(examples: Sequence[Example], weights: Mapping[str, Floats]) -> F
         right += example.right[first].tolist()
     given = np.clip(np.array(chances), 1e-6, 1 - 1e-6)
     odds = np.log(given / (1 - given))
-    return _fit_odds(odds[:, None], np.array(right, dtype=np.float64), np.ones(len(right)), 0.0)
+    return _fit_odds(odds[:, None], np.array(right, dtype=np.float64), penalty=0.0)
 
 
-def _fit_odds(inputs: Floats, truth: Floats, weights: Floats, penalty: float) -> Floats:
+def _fit_odds(inputs: Floats, truth: Floats, penalty: float = 1.0) -> Floats:
     """Return the weights of a logistic regression by Newton's method, the bias last."""
     inputs = np.column_stack([inputs, np.ones(len(inputs))])
     pull = np.append(np.full(inputs.shape[1] - 1, penalty), 0.0)
     point = np.zeros(inputs.shape[1])
     for _ in range(25):
         chance = 1 / (1 + np.exp(-inputs @ point))
-        spread = weights * chance * (1 - chance)
-        curvature = (inputs * spread[:, None]).T @ inputs + np.diag(pull)
-        slope = inputs.T @ (weights * (chance - truth)) + pull * point
-        point -= np.linalg.solve(curvature, slope)
+        curvature = (inputs * (chance * (1 - chance))[:, None]).T @ inputs + np.diag(pull)
+        point -= np.linalg.solve(curvature, inputs.T @ (chance - truth) + pull * point)
     return point
 
 

@@ -1,6 +1,7 @@
 """The conversation that a recall is about, with the session's older messages behind it."""
 
 import re
+from dataclasses import replace
 
 from memrecall.messages import ConversationMessage, parse_message
 from memrecall.scope import Scope
@@ -27,11 +28,13 @@ class Conversation:
     def __init__(
         self, messages: tuple[ConversationMessage, ...], store: Store, scope: Scope
     ) -> None:
-        self.messages = messages
+        # A recall leaves traces of what was asked: its words, and the searches for them.
+        redact = store.database.privacy.redact
+        self.messages = tuple(replace(each, text=redact(each.text)) for each in messages)
         self._store = store
         self._scope = scope
-        self._ids = {message.message_id for message in messages if message.message_id is not None}
-        self._texts = {message.text.strip() for message in messages}
+        self._ids = {each.message_id for each in messages if each.message_id is not None}
+        self._texts = {message.text.strip() for message in self.messages}
         self._older: list[ConversationMessage] = []
         self._older_limit = 0
 

@@ -134,7 +134,8 @@ def connect(
             # The rest is checked first: a failed installation leaves no key behind.
             target.install(bound._replace(key=_create_key(bound)) if create_key else bound)
         _start(targets[0].binding_path, bindings[0])
-    _print_outcome("connect", targets, plans, dry_run=dry_run, json=json)
+    notes = [target.client.note for target in targets]
+    _print_outcome("connect", targets, plans, notes, dry_run=dry_run, json=json)
     if sessions is not None:
         import_plan(sessions, SharedOptions(db=common.db, json=json))
     elif past and not dry_run:
@@ -160,12 +161,13 @@ def disconnect(
         targets = [each for each in installed() if every or each.project == folder]
     plans = [target.plan_removal() for target in targets]
     _confirm("Disconnect", targets, plans, dry_run=dry_run, yes=yes, json=json)
+    notes = ["; ".join(target.leftovers()) for target in targets]
     if not dry_run:
         for target in targets:
             target.remove()
         if targets and not installed():
             stop_helper(str(targets[0].binding_path))
-    _print_outcome("disconnect", targets, plans, dry_run=dry_run, json=json)
+    _print_outcome("disconnect", targets, plans, notes, dry_run=dry_run, json=json)
 
 
 def _choose_clients(
@@ -223,11 +225,11 @@ def _print_outcome(
     action: str,
     targets: list["Installation"],
     plans: list[list["SettingsChange"]],
+    notes: list[str],
     *,
     dry_run: bool,
     json: bool,
 ) -> None:
-    is_new = action == "connect"
     items: list[dict[str, Any]] = [
         {
             "client": target.client.name,
@@ -237,9 +239,9 @@ def _print_outcome(
             "files": [str(change.path) for change in plan if not change.is_empty],
             "injects": target.client.can_inject,
             "diff": "".join(change.diff() for change in plan),
-            "note": target.client.note if is_new else "",
+            "note": note,
         }
-        for target, plan in zip(targets, plans, strict=True)
+        for target, plan, note in zip(targets, plans, notes, strict=True)
     ]
     if json:
         output.print_json({"action": action, "dry_run": dry_run, "items": items})

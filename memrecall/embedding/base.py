@@ -283,6 +283,10 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+class EmbedderTooSlow(EmbedderFailed):
+    """The embedder did not answer in time; it may answer fewer texts."""
+
+
 _SHARE = 0.5  # of what is left of a deadline: words have to be found in the rest
 # An embedder that failed after so long is skipped, but for a short trial every few seconds.
 _HANGING_SECONDS, _SKIPPED_SECONDS = 1.0, 10.0
@@ -290,15 +294,22 @@ _HANGING_SECONDS, _SKIPPED_SECONDS = 1.0, 10.0
 
 @asynccontextmanager
 async def embedder_in_time(most: float) -> AsyncIterator[None]:
-    """Wait for the embedder for some seconds, or for a share of the deadline if that is less."""
+    """Wait for the embedder for some seconds, or for a share of the deadline if that is less.
+
+    A request waits in vain once: a share of what is left each time would leave no time for words.
+    """
     limit = current_deadline()
     seconds = most if limit is None else min(most, _SHARE * limit.left)
+    if limit is not None and limit.lost_patience:
+        seconds = 0.0
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
+        if limit is not None:
+            limit.lost_patience = True
         problem = f"the embedder took longer than {seconds:.2g} s"
-        raise EmbedderFailed(problem, hint="Check that it responds") from None
+        raise EmbedderTooSlow(problem, hint="Check that it responds") from None
 
 
 class EmbedderBreaker:

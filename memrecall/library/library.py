@@ -55,6 +55,7 @@ from memrecall.store import (
     WriteResult,
     parse_record,
 )
+from memrecall.store.backup.drafts import warn_of_drafts
 from memrecall.store.graph_rows import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages.records import write_messages
@@ -350,6 +351,7 @@ class Library(SpaceSearch, VectorStatus):
         report = await self.store.owners.erase_user(user_id, is_known=bool(left or contributed))
         await self.graphs.erase_user(user_id)
         await self.forget_derived(user_id)
+        await warn_of_drafts(self.store.database)
         messages, memories = report.messages + written[0], report.memories + written[1]
         return replace(report, messages=messages, memories=memories)
 
@@ -362,6 +364,7 @@ class Library(SpaceSearch, VectorStatus):
             )
             await self.graphs.compact(user_id)
         await self.forget_derived(user_id)
+        await warn_of_drafts(self.store.database)
         return report
 
     async def purge(
@@ -396,6 +399,7 @@ class Library(SpaceSearch, VectorStatus):
         keys = {"memory": removal.memories, "message": removal.messages}
         if self._vector_db is not None and any(keys.values()):
             await self._vector_db.forget_rows(scope.user_id, keys)
+        await warn_of_drafts(self.store.database)
         return removal
 
     async def scan(self, progress: Progress = False, *, apply: bool = False) -> dict[str, Any]:

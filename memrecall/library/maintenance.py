@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memrecall import model
+from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, MemrecallError
 from memrecall.json_objects import load_json_object
 from memrecall.library.library import Library
@@ -374,9 +375,17 @@ class Reindexer:
         with progress_bar(progress, "reindexing", await self.count(), unit="rows") as advance:
             analysed = await self._analyse(advance) if self._is_text_stale else 0
             await embedder.embed([])  # A broken embedder must not claim the database.
-            await self._library.store.vectors(embedder.model).set_model()
+            await self._bind(embedder)
             embedded = await self._library.vectors.embed_all(advance)
         return {"embedded": embedded, "analysed": analysed, "model": embedder.model}
+
+    async def _bind(self, embedder: Embedder) -> None:
+        """Make the embedder's model and size those of the database."""
+        library = self._library
+        if await library.store.vectors(embedder.model).set_model(embedder.dimensions):
+            async for page in library.store.owners.pages(_USERS_PER_PAGE):
+                for user_id in page:
+                    await library.forget_derived(user_id)
 
     async def _analyse(self, advance: Advance) -> int:
         total = 0

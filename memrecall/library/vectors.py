@@ -14,31 +14,51 @@ import secrets
 import time
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import accumulate
+from typing import TypeVar
+
+import numpy as np
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.base import TEXT_CHARACTERS, EmbedderBreaker, Vectors, embedder_in_time
-from memrecall.errors import EmbedderFailed, InvalidArgument, MemrecallError, StorageError
+from memrecall.embedding.base import (
+    TEXT_CHARACTERS,
+    EmbedderBreaker,
+    EmbedderTooSlow,
+    ThreadedEmbedder,
+    Vectors,
+    embedder_in_time,
+)
+from memrecall.errors import (
+    EmbedderFailed,
+    EmbeddingModelMismatch,
+    InvalidArgument,
+    MemrecallError,
+    StorageError,
+)
 from memrecall.plugins import find_plugin, require_plugin
 from memrecall.search.index.external import VectorDB
+from memrecall.search.index.rows import Floats
 from memrecall.store import PendingText, Store
-from memrecall.store.vectors import KnowledgeVectors
+from memrecall.store.vectors import KnowledgeVectors, PendingEntry
 from memrecall.timing.deadlines import current_deadline, in_background, seconds_left
 
 log = logging.getLogger(__name__)
 
-# A piece is embedded and stored at once. Its characters take the local model half a second.
+# A piece is stored at once. Its characters take the local model half a second.
 _PIECE_ROWS, _PIECE_CHARACTERS, _PIECE_USERS = 256, 16_000, 64
+_BATCHES = 4  # of a piece: what came back is stored although a later one failed
 _PIECE_SECONDS = 60.0  # after which the embedder counts as failed
+_FAST = 0.25  # of these seconds: after such a piece, the next one may be larger
 _TURN = 100  # what a turn costs beside its characters: also one that fails
 _AT_ONCE = 20  # rows that a search embeds itself, for a share of the time that it has
 _CATCH_UP_SHARE, _CATCH_UP_SECONDS = 0.25, 20.0
 _DELAY = 0.25  # seconds in which a small piece grows: a transaction costs more than its rows
+_START_SECONDS = 2.0  # that a service waits for the size of the vectors
 _LEASE = 5.0  # seconds for which one process embeds, unless it extends them
 _PAUSE = 1.0  # seconds until another process asks again
 _MOST_FAILURES = 3  # in a row, before a longer pause
@@ -47,6 +67,9 @@ _REMEMBERED_USERS = 10_000
 _LOOK_USERS, _LOOK_PAUSE = 500, 300.0  # at once, and seconds until the next look
 _OVERLAP = timedelta(minutes=10)  # of two looks: transactions may take long, and clocks differ
 _TOKEN = secrets.token_hex(8)
+
+_FAILURES = (EmbedderFailed, EmbeddingModelMismatch, StorageError)
+_Item = TypeVar("_Item", PendingText, PendingEntry)
 
 
 def find_vector_db(spec: str) -> Callable[[Store], VectorDB | None]:
@@ -82,6 +105,7 @@ class VectorWriter:
         self._waiting: dict[str, int] = {}  # users with rows to embed, and about how many
         self._current: dict[str, int] = {}  # the same, of the piece in progress
         self._entries = 0  # of knowledge bases, about
+        self._piece_rows = _PIECE_ROWS  # fewer for a slow embedder
         self._spent: Counter[str] = Counter()  # characters of each user since there is a backlog
         self._least_spent = 0  # where a new user begins: nobody saves up turns
         self._through: dict[str, int] = {}  # the change up to which a user's rows have vectors
@@ -104,6 +128,22 @@ class VectorWriter:
         if self._embedder is not None and not self._claimed:
             await self._store.vectors(self._embedder.model).ensure_model()
             self._claimed = True
+
+    async def require_same_embedder(self) -> None:
+        """Raise EmbeddingModelMismatch if another embedder made the database's vectors.
+
+        Its size is not known if it does not answer soon.
+        """
+        await self.prepare()
+        if self._embedder is None:
+            return
+        vectors = self._store.vectors(self._embedder.model)
+        if await vectors.check_model() is not None:
+            with suppress(EmbedderFailed):
+                if not isinstance(self._embedder, ThreadedEmbedder):  # it would be loaded
+                    async with embedder_in_time(_START_SECONDS):
+                        await self._embedder.embed([])
+                await vectors.check_model(self._embedder.dimensions)
 
     def expect(self, rows: Mapping[str, int], entries: int = 0) -> None:
         """Embed so many new rows of each user and entries of knowledge soon; nobody waits."""
@@ -172,7 +212,7 @@ class VectorWriter:
             if not part.has_more:
                 seconds = _CATCH_UP_SHARE * seconds_left(_CATCH_UP_SECONDS)
                 await self._embed(self._embedder, [part], seconds)
-        except (EmbedderFailed, StorageError) as error:
+        except _FAILURES as error:
             self._note_failure(error)
 
     async def catch_up_entries(self, agent_id: str) -> bool:
@@ -182,8 +222,8 @@ class VectorWriter:
         try:
             await self.prepare()
             seconds = _CATCH_UP_SHARE * seconds_left(_CATCH_UP_SECONDS)
-            await self._embed_entries(self._embedder, seconds, agent_id)
-        except (EmbedderFailed, StorageError) as error:
+            await self._embed_entries(self._embedder, seconds, _PIECE_ROWS, agent_id)
+        except _FAILURES as error:
             self._note_failure(error)
             return False
         return True
@@ -219,20 +259,34 @@ class VectorWriter:
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
         self._through.clear()
-        total, size = 0, (_PIECE_ROWS, _PIECE_CHARACTERS)
+        total = 0
         async for page in self._store.owners.pages(_LOOK_USERS):
             for user_id in await self._store.vectors(self._embedder.model).count_by_user(page):
-                has_more = True
-                while has_more:
-                    part = await self._pending(self._embedder, user_id, *size)
-                    await self._embed(self._embedder, [part], _PIECE_SECONDS)
-                    total += len(part.rows)
-                    progress(len(part.rows))
-                    has_more = part.has_more
-        while count := await self._embed_entries(self._embedder, _PIECE_SECONDS):
+                embed = partial(self._embed_next, self._embedder, user_id)
+                while count := await self._in_smaller_pieces(embed):
+                    total += count
+                    progress(count)
+        embed = partial(self._embed_entries, self._embedder, _PIECE_SECONDS)
+        while count := await self._in_smaller_pieces(embed):
             total += count
             progress(count)
         return total
+
+    async def _embed_next(self, embedder: Embedder, user_id: str, most: int) -> int:
+        """Embed the next rows of a user; return how many."""
+        part = await self._pending(embedder, user_id, most, _PIECE_CHARACTERS)
+        await self._embed(embedder, [part], _PIECE_SECONDS)
+        return len(part.rows)
+
+    async def _in_smaller_pieces(self, embed: Callable[[int], Awaitable[int]]) -> int:
+        """Embed a piece; a smaller one after a timeout, until one row alone takes too long."""
+        while True:
+            most = self._piece_rows
+            try:
+                return await embed(most)
+            except EmbedderTooSlow:
+                if most == 1:
+                    raise
 
     def _is_expected(self, user_id: str) -> bool:
         return user_id in self._waiting or user_id in self._current
@@ -281,7 +335,7 @@ class VectorWriter:
     async def _take(self, embedder: Embedder, most_users: int) -> list[_Part]:
         """Return the next rows of the users who got least, those of small jobs first."""
         parts: list[_Part] = []
-        rows, characters = _PIECE_ROWS, _PIECE_CHARACTERS
+        rows, characters = self._piece_rows, _PIECE_CHARACTERS
         while self._waiting and rows > 0 and characters > 0 and len(parts) < most_users:
             user_id = min(self._waiting, key=lambda user: (self._spent[user], self._waiting[user]))
             self._least_spent = self._spent[user_id]
@@ -321,13 +375,9 @@ class VectorWriter:
 
     async def _embed(self, embedder: Embedder, parts: Sequence[_Part], seconds: float) -> None:
         rows = [item for part in parts for item in part.rows]
-        # A message and the memory made of it have the same text, which is embedded once.
-        texts = list(dict.fromkeys(item.text for item in rows))
         if rows:
-            matrix = await self._embed_within(seconds, embedder, texts)
-            places = {text: place for place, text in enumerate(texts)}
             vectors = self._store.vectors(embedder.model)
-            await vectors.write(rows, matrix[[places[item.text] for item in rows]])
+            await self._embed_each(seconds, embedder, rows, vectors.write)
         if len(self._through) > _REMEMBERED_USERS:
             self._through.clear()
         for part in parts:
@@ -337,29 +387,67 @@ class VectorWriter:
     async def _embed_next_entries(self, embedder: Embedder) -> None:
         known, self._entries = self._entries, 0  # Meanwhile there may be more.
         try:
-            count = await self._embed_entries(embedder, _PIECE_SECONDS)
-        except EmbedderFailed as error:  # The rows of users do not wait because of an entry.
+            most = self._piece_rows
+            count = await self._embed_entries(embedder, _PIECE_SECONDS, most)
+        # The rows of users do not wait because of an entry.
+        except (EmbedderFailed, EmbeddingModelMismatch) as error:
             self._note_failure(error)
+            if isinstance(error, EmbedderTooSlow) and most > 1:
+                self._entries += known  # Fewer at once may be in time.
         else:
-            self._entries += max(1, known - count) if count == _PIECE_ROWS else 0
+            self._entries += max(1, known - count) if count == most else 0
 
     async def _embed_entries(
-        self, embedder: Embedder, seconds: float, agent_id: str | None = None
+        self, embedder: Embedder, seconds: float, most: int, agent_id: str | None = None
     ) -> int:
         """Embed some entries of knowledge that have no vectors; return how many."""
         vectors = KnowledgeVectors(self._store.database, embedder.model)
-        entries = await vectors.pending(_PIECE_ROWS, agent_id)
+        entries = await vectors.pending(most, agent_id)
         if entries:
-            texts = [entry.text for entry in entries]
-            matrix = await self._embed_within(seconds, embedder, texts)
-            await vectors.write(entries, matrix)
+            await self._embed_each(seconds, embedder, entries, vectors.write)
         return len(entries)
 
-    async def _embed_within(self, seconds: float, embedder: Embedder, texts: list[str]) -> Vectors:
-        async with embedder_in_time(seconds):
-            vectors = await embedder.embed(texts)
-        self._breaker.close()
-        return vectors
+    async def _embed_each(
+        self,
+        seconds: float,
+        embedder: Embedder,
+        items: Sequence[_Item],
+        write: Callable[[Sequence[_Item], Vectors], Awaitable[None]],
+    ) -> None:
+        """Store a vector for each item; in a failure, for those that were embedded before it."""
+        with suppress(EmbedderFailed):  # Not known yet: the first vectors say it.
+            await self._store.vectors(embedder.model).check_model(embedder.dimensions)
+        found: dict[str, Floats] = {}
+        try:
+            await self._embed_within(seconds, embedder, [item.text for item in items], found)
+        finally:
+            done = [item for item in items if item.text in found]
+            if done:
+                await write(done, np.stack([found[item.text] for item in done]))
+
+    async def _embed_within(
+        self, seconds: float, embedder: Embedder, texts: Sequence[str], found: dict[str, Floats]
+    ) -> None:
+        """Find the vectors of texts, batch by batch."""
+        # A message and the memory made of it have the same text, which is embedded once. Texts of
+        # similar length cost least together.
+        texts = sorted(dict.fromkeys(texts), key=len, reverse=True)
+        size = -(-self._piece_rows // _BATCHES)
+        clock = asyncio.get_running_loop().time
+        begin = clock()
+        try:
+            async with embedder_in_time(seconds):
+                for start in range(0, len(texts), size):
+                    batch = texts[start : start + size]
+                    found |= zip(batch, await embedder.embed(batch), strict=True)
+                    self._breaker.close()
+        except EmbedderTooSlow:
+            if seconds >= _PIECE_SECONDS:  # A search gives it less.
+                self._piece_rows = max(1, self._piece_rows // _BATCHES)
+            raise
+        is_full = len(texts) >= self._piece_rows
+        if is_full and clock() - begin < _FAST * _PIECE_SECONDS:
+            self._piece_rows = min(_PIECE_ROWS, 2 * self._piece_rows)
 
     def _note_failure(self, error: MemrecallError) -> None:
         self.failure = str(error)

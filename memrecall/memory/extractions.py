@@ -14,8 +14,8 @@ from typing import Any
 from memrecall.errors import CallerError, Conflict, InvalidArgument, NotFound
 from memrecall.extraction.protocol import Utterance
 from memrecall.library.library import Library
-from memrecall.memory.ingest import CONTEXT, Addition, Derived, Ingestor
-from memrecall.memory.jobs import KEPT, Jobs
+from memrecall.memory.ingest import ADD_JOB, CONTEXT, Addition, Derived, Ingestor
+from memrecall.memory.jobs import KEPT, WORK, Jobs
 from memrecall.memory.records import to_utterance
 from memrecall.progress import Advance
 from memrecall.scope import DEFAULT_NAME, Scope, space_of
@@ -199,8 +199,29 @@ class Extractions:
         store = self._library.store
         async for page in store.owners.pages(_PAGE_USERS, datetime.now(UTC) - KEPT):
             for user_id in page:
+                await self._resume_additions(user_id)
                 if space_of(user_id) is None:  # in a space, the member has to continue
                     await self._resume_user(user_id)
+
+    async def _resume_additions(self, user_id: str) -> None:
+        """Finish the additions that earlier processes have left."""
+        store = self._library.store
+        for job in await self._jobs.list(store, user_id, whole=True):
+            if job.get("kind") != ADD_JOB or job["state"] in _ENDED:
+                continue
+            about = {"kind": ADD_JOB, WORK: job[WORK]}
+            work = partial(self._finish_addition, user_id, job[WORK])
+            try:
+                await self._jobs.run(store, work, user_id, job["job_id"], about)
+            # An extractor may be a plugin; whatever it raises, others can be finished.
+            except Exception as error:
+                log.warning("an addition is not finished: %s: %s", type(error).__name__, error)
+
+    async def _finish_addition(self, user_id: str, work: dict[str, Any]) -> dict[str, Any]:
+        if space_of(user_id) is not None:
+            raise Conflict("its process ended", hint="The member can extract the messages again")
+        async with self._turns:
+            return await self._ingestor.finish_left(user_id, work)
 
     async def _resume_user(self, user_id: str) -> None:
         for job in await self._jobs.list(self._library.store, user_id):

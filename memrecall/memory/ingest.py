@@ -23,7 +23,7 @@ from memrecall.extraction.protocol import (
 from memrecall.extraction.summaries import summarise_with
 from memrecall.library.library import Library
 from memrecall.memory.graph import write_relations
-from memrecall.memory.jobs import Jobs, Processes, run_process
+from memrecall.memory.jobs import WORK, Jobs, Processes, run_process
 from memrecall.memory.records import StoredMessages, outcome_item, to_utterance, to_utterances
 from memrecall.memory.summaries import SummaryWriter
 from memrecall.messages import origin_of
@@ -48,11 +48,14 @@ from memrecall.types import (
     NewMessage,
     Origin,
     Role,
+    format_time,
+    parse_time,
 )
 
 NO_MODEL = "No model is configured, so what was said is kept as it was said; set MEMRECALL_MODEL"
 """What `add` says without a model."""
 
+ADD_JOB = "add"  # the kind of the jobs that finish an addition
 CONTEXT = 6  # messages before the new ones, for what "it" and "yes" refer to
 MOST_KNOWN = 60  # memories that a model is shown with new messages
 _RELATED_PER_MESSAGE = 6
@@ -78,6 +81,27 @@ class Addition:
     memory_type: str | None = None
     sensitive: bool = False
     expires_at: datetime | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what a later process needs to derive the same from the stored messages."""
+        names = ("prompt", "metadata", "layer", "memory_type", "sensitive")
+        return {
+            "agent_id": self.scope.agent_id,
+            "session_id": self.scope.session_id,
+            "project": self.scope.project,
+            "expires_at": self.expires_at and format_time(self.expires_at),
+            **{name: getattr(self, name) for name in names},
+        }
+
+    @classmethod
+    def of_job(cls, user_id: str, work: Mapping[str, Any]) -> "Addition":
+        """Return an addition, without its messages, whose job an earlier process has left."""
+        fields = dict(work)
+        names = {name: fields.pop(name) for name in ("agent_id", "session_id", "project")}
+        expiry = fields.pop("expires_at")
+        expires_at = parse_time(expiry, "expires_at") if expiry else None
+        scope = Scope.of_owner(user_id, **names)
+        return cls(scope=scope, messages=(), expires_at=expires_at, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +203,28 @@ class Ingestor:
             ]
             result["processes"] = [await run_process(process, items) for process in processes]
         return result
+
+    def describe_work(self, addition: Addition, receipt: dict[str, Any]) -> dict[str, Any]:
+        """Return what a later process needs to finish an addition; nothing if no model reads it."""
+        if self._extractor is None or not addition.infer:
+            return {}
+        return {"kind": ADD_JOB, WORK: {"addition": addition.as_dict(), "receipt": receipt}}
+
+    async def finish_left(self, user_id: str, work: Mapping[str, Any]) -> dict[str, Any]:
+        """Derive what an earlier process has left of an addition; return what `finish` does."""
+        addition, derived = Addition.of_job(user_id, work["addition"]), Derived()
+        unread = self._library.store.unread(addition.scope)
+        forgotten = await unread.forgotten()
+        messages = await unread.among(work["receipt"]["messages"])
+        utterances = [to_utterance(m) for m in messages if m.message_id not in forgotten]
+        if utterances:
+            await self._derive(addition, utterances, derived)
+        return {
+            "results": [outcome_item(o) for o in derived.outcomes if o.event != "NONE"],
+            **work["receipt"],
+            "relations": derived.relations,
+            "problems": derived.problems,
+        }
 
     async def _derive(
         self, addition: Addition, utterances: Sequence[Utterance], derived: Derived

@@ -133,6 +133,7 @@ async def run_process(process: Process, items: list[dict[str, Any]]) -> dict[str
 
 _MOST_JOBS = 1_000  # older results are dropped
 KEPT = timedelta(days=1)
+WORK = "work"  # what a later process needs to take up a job again
 _LONGEST = timedelta(hours=1)  # a job that runs longer has lost its process
 
 
@@ -142,7 +143,10 @@ def _new_id() -> str:
 
 async def _save_start(record: SessionState, about: dict[str, Any]) -> None:
     await record.drop_jobs(datetime.now(UTC) - KEPT)
-    await record.save({**about, "state": "running"})
+    try:
+        await record.save({**about, "state": "running"})
+    except InvalidArgument:  # too large: a later process cannot take it up again
+        await record.save({"state": "running"})
 
 
 async def _save_end(record: SessionState, state: dict[str, Any]) -> None:
@@ -161,8 +165,10 @@ def _record(store: Store, owner: str, job_id: str) -> SessionState:
     return store.session_state(Scope.of_owner(owner, session_id=job_id))
 
 
-def _stored_state(job_id: str, checkpoint: Checkpoint) -> dict[str, Any]:
+def _stored_state(job_id: str, checkpoint: Checkpoint, *, whole: bool = False) -> dict[str, Any]:
     state = {"job_id": job_id, **checkpoint.state}
+    if not whole:
+        state.pop(WORK, None)
     is_late = datetime.now(UTC) - checkpoint.created_at > _LONGEST
     if state["state"] != "running" or not is_late:
         return state
@@ -179,12 +185,19 @@ class Jobs:
         self._owners: dict[str, str] = {}
 
     async def start(
-        self, store: Store, work: Coroutine[Any, Any, dict[str, Any]], owner: str
+        self,
+        store: Store,
+        work: Coroutine[Any, Any, dict[str, Any]],
+        owner: str,
+        about: dict[str, Any],
     ) -> dict[str, Any]:
-        """Start a job on a user's data; return its id and state, which other processes can read."""
+        """Start a job on a user's data; return its id and state, which other processes can read.
+
+        `about` is what they need to take it up again; without it, the job ends with this process.
+        """
         job_id = _new_id()
-        await _save_start(_record(store, owner, job_id), {})
-        self._add(job_id, owner, self._run(store, work, owner, job_id))
+        await _save_start(_record(store, owner, job_id), about)
+        self._add(job_id, owner, self._run(store, work, owner, job_id, about))
         return self.state(job_id)
 
     async def follow(
@@ -193,8 +206,9 @@ class Jobs:
         work: Coroutine[Any, Any, dict[str, Any]],
         owner: str,
         details: dict[str, Any],
+        about: dict[str, Any],
     ) -> dict[str, Any]:
-        """Await work on what is stored; past a deadline it goes on as a job.
+        """Await work on what is stored; past a deadline it goes on as a job, as of `start`.
 
         The error at the deadline has the details and the `job_id`.
         """
@@ -206,7 +220,7 @@ class Jobs:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             job_id = _new_id()
-            self._add(job_id, owner, self._run_on(store, task, owner, job_id))
+            self._add(job_id, owner, self._run_on(store, task, owner, job_id, about))
             limit.details |= {**details, "job_id": job_id}
             raise
 
@@ -246,28 +260,45 @@ class Jobs:
         """Let others see how far a job of `run` is, or how it ended otherwise."""
         await _record(store, owner, job_id).save({**about, "state": "running", **state})
 
-    async def list(self, store: Store, owner: str) -> "list[dict[str, Any]]":
-        """Return the jobs of a user, of all processes, the latest first."""
-        checkpoints = await store.session_state(Scope.of_owner(owner)).jobs()
-        return [_stored_state(job_id, checkpoint) for job_id, checkpoint in checkpoints]
+    async def list(
+        self, store: Store, owner: str, *, whole: bool = False
+    ) -> "list[dict[str, Any]]":
+        """Return the jobs of a user, of all processes, the latest first.
+
+        The `whole` states have what a later process needs.
+        """
+        jobs = await store.session_state(Scope.of_owner(owner)).jobs()
+        return [_stored_state(job_id, checkpoint, whole=whole) for job_id, checkpoint in jobs]
 
     async def _run_on(
-        self, store: Store, task: "asyncio.Task[dict[str, Any]]", owner: str, job_id: str
+        self,
+        store: Store,
+        task: "asyncio.Task[dict[str, Any]]",
+        owner: str,
+        job_id: str,
+        about: dict[str, Any],
     ) -> dict[str, Any]:
         try:
-            await _save_start(_record(store, owner, job_id), {})
+            await _save_start(_record(store, owner, job_id), about)
         except MemrecallError as error:  # Its end may be stored.
             _log.warning("the state of a job is not stored: %s", error)
-        return await self._run(store, task, owner, job_id)
+        return await self._run(store, task, owner, job_id, about)
 
     async def _run(
-        self, store: Store, work: Awaitable[dict[str, Any]], owner: str, job_id: str
+        self,
+        store: Store,
+        work: Awaitable[dict[str, Any]],
+        owner: str,
+        job_id: str,
+        about: dict[str, Any],
     ) -> dict[str, Any]:
         state: dict[str, Any] = {"state": "failed", "error": "cancelled"}
+        if about:
+            state = {**about, "state": "waiting"}
         try:
             state = {"state": "done", "result": await work}
         except Exception as error:  # `state` reports it to who asks
-            state["error"] = f"{type(error).__name__}: {error}"
+            state = {"state": "failed", "error": f"{type(error).__name__}: {error}"}
         finally:
             await _save_end(_record(store, owner, job_id), state)
         return state

@@ -112,9 +112,11 @@ class AsyncMemory(RemovalMixin, RetentionMixin):
         problems = await self._add_to_short_term(scope, stored.pairs())
         jobs, store = self._shared.jobs, await self._store()
         work, receipt = ingestor.finish(addition, stored, problems), stored.receipt()
+        about = ingestor.describe_work(addition, receipt)
         if background:
-            return {**await jobs.start(store, work, scope.user_id), **receipt}
-        return await jobs.follow(store, work, scope.user_id, {"messages": receipt["messages"]})
+            return {**await jobs.start(store, work, scope.user_id, about), **receipt}
+        details = {"messages": receipt["messages"]}
+        return await jobs.follow(store, work, scope.user_id, details, about)
 
     @accepts_space_keys
     async def get(

@@ -17,7 +17,7 @@ from memrecall.embedding import Embedder
 from memrecall.embedding.base import EmbedderBreaker, ThreadedEmbedder, Vectors, embedder_in_time
 from memrecall.embedding.embedders import LocalEmbedder
 from memrecall.embedding.query_map import QueryMap
-from memrecall.errors import EmbedderFailed
+from memrecall.errors import EmbedderFailed, EmbeddingModelMismatch
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search.index.cache import IndexCache, IndexFeed
 from memrecall.search.index.columns import Columns
@@ -95,7 +95,8 @@ class SearchEngine:
         groups = 1 if isinstance(embedder, ThreadedEmbedder) else _REQUESTS_AT_ONCE
         self._embed_question = CallBatcher(self._embed_questions, _QUESTIONS_AT_ONCE, groups)
         self._vectors: dict[str, Floats] = {}
-        self._model_checked = False
+        self._is_model_checked = False
+        self._dimensions: int | None = None  # of the vectors in the database, as far as known
         self._background: Floats | None = None
 
     async def search(
@@ -225,10 +226,10 @@ class SearchEngine:
             if request.mode == "semantic":
                 return await self.embed_query(request.query), ""
             return self._map(await self._embed_conversation(search)), ""
-        except EmbedderFailed as error:
+        except (EmbedderFailed, EmbeddingModelMismatch) as error:
             if request.mode == "semantic":
                 raise
-            return None, error.message
+            return None, str(error)
 
     async def _embed_conversation(self, search: _Search) -> Floats:
         """Return the vector of a query; the last line of several counts more."""
@@ -266,15 +267,18 @@ class SearchEngine:
     async def _embed_text(self, text: str) -> Floats:
         """Return the vector of a text; the latest ones are cached."""
         embedder = self._require_embedder()
-        if not self._model_checked:
-            await self._store.vectors(embedder.model).check_model()
-            self._model_checked = True
+        if not self._is_model_checked:
+            self._dimensions = await self._store.vectors(embedder.model).check_model()
+            self._is_model_checked = True
         if text in self._vectors:
             return self._vectors[text]
         async with embedder_in_time(_LOAD_SECONDS):
             await self.load_embedder()
         async with self.breaker.in_time(self._seconds):  # waiting for others included
             vector = await self._embed_question(text)
+        if len(vector) != self._dimensions:
+            vectors = self._store.vectors(embedder.model)
+            self._dimensions = await vectors.check_model(len(vector))
         if len(self._vectors) >= _CACHED_QUERIES:
             self._vectors.pop(next(iter(self._vectors)))
         self._vectors[text] = vector
@@ -315,7 +319,7 @@ class SearchEngine:
         """Return the cosine below which similarity to knowledge is noise; 1: no embedder."""
         try:
             noise = await self._noise(await self._embed_text(text))
-        except EmbedderFailed:
+        except (EmbedderFailed, EmbeddingModelMismatch):
             return 1.0
         return 1.0 if noise is None else noise.floor(rows)
 
@@ -323,12 +327,15 @@ class SearchEngine:
         """Measure how near unrelated texts are to a query's vector."""
         if vector is None or self._embedder is None:
             return None
-        if self._background is None:
+        background = self._background
+        if background is None or background.shape[1] != len(vector):
             try:
-                self._background = await self.embed(BACKGROUND)
+                self._background = background = await self.embed(BACKGROUND)
             except EmbedderFailed:
                 return None
-        return Noise.of(self._background @ vector)
+        if background.shape[1] != len(vector):  # a plugin, which returns what it likes
+            return None
+        return Noise.of(background @ vector)
 
 
 StoredRows = dict[tuple[str, str], UserRow | KnowledgeEntry]

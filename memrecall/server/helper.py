@@ -5,7 +5,6 @@ import logging
 import os
 import secrets
 import threading
-import time
 from contextlib import suppress
 from dataclasses import replace
 from glob import escape, glob
@@ -21,8 +20,6 @@ from memrecall.server.supervisor import end_process_in
 from memrecall.settings import load_settings
 
 log = logging.getLogger("memrecall.server")
-
-_DELIVERY_SECONDS = 120.0
 
 
 def run_helper(path: str, lock: int) -> None:
@@ -53,6 +50,8 @@ def run_helper(path: str, lock: int) -> None:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(address)
+        if access.lost is not None:
+            write_log(path, HELPER, problem=f"{access.lost} was deleted, so the helper has ended")
 
 
 def _deliver_all(path: str) -> None:
@@ -61,7 +60,6 @@ def _deliver_all(path: str) -> None:
         try:
             binding = read_binding(each)
             if find_helper(each, binding._asdict()):
-                deadline = time.monotonic() + _DELIVERY_SECONDS
-                deliver(each, binding, Outbox(each, binding), deadline)
+                deliver(each, binding, Outbox(each, binding))
         except (OSError, ValueError) as error:
             write_log(each, HELPER, problem=str(error))

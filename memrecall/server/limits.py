@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from memrecall.server.errors import Problem, RequestError
@@ -178,16 +179,22 @@ class RecallLimiter:
 
 
 class PrivateAccess:
-    """Access to a service of one user's own programs: by one key, until none of them asks."""
+    """Access to a service of one user's own programs: by one key, until none of them asks.
+
+    Or until the database is gone: what they ask would fail until somebody ends the process.
+    """
 
     def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.key = key
+        self.lost: Path | None = None  # the file of a database that was deleted
         self._clock = clock
         self._requests, self._asked_at = 0, clock()
 
-    def is_idle(self, requests: int) -> bool:
-        """Return whether there are as many requests as some minutes ago."""
+    def is_over(self, requests: int, database: Path | None) -> bool:
+        """Return whether there are as many requests as some minutes ago, or no database."""
         now = self._clock()
         if requests != self._requests:
             self._requests, self._asked_at = requests, now
-        return now - self._asked_at >= IDLE_SECONDS
+        if database is not None and not database.exists():
+            self.lost = database
+        return self.lost is not None or now - self._asked_at >= IDLE_SECONDS

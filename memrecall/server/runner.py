@@ -146,7 +146,8 @@ class _Server(uvicorn.Server):
         if counter % _TICKS_PER_SECOND == 0:
             self._service.measure()
             if self._private is not None:
-                self.should_exit |= self._private.is_idle(self._service.requests)
+                file = self._service.library.store.file
+                self.should_exit |= self._private.is_over(self._service.requests, file)
         return await super().on_tick(counter) and time.monotonic() >= self._drained_at
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -310,7 +311,7 @@ async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
             hint="Create a key first (`memrecall keys create`), or listen on 127.0.0.1",
         )
     await library.store.database.make_reserve()
-    await library.vectors.prepare()  # fail now if another embedder made the vectors
+    await library.vectors.require_same_embedder()
     await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
     return await _describe(library, listener, is_open=not has_keys)
 

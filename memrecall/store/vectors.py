@@ -14,10 +14,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Select, bindparam, func, literal, null, or_, select, union_all, update
+from sqlalchemy import (
+    Select,
+    bindparam,
+    delete,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import EmbeddingModelMismatch, StorageError
+from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import MARK_NAME, Locks, forget_mark, lock_users
 from memrecall.store.database.memory_tables import knowledge
@@ -29,6 +41,9 @@ from memrecall.store.texts import knowledge_text
 
 VECTOR_DTYPE = np.float16
 _MODEL_NAME = "embedding_model"  # the row of `meta`
+_SIZE_NAME = "embedding_dimensions"  # another one: the length of its vectors
+EMBEDDING_FACTS = (_MODEL_NAME, _SIZE_NAME)
+_FACTS = select(meta.c.name, meta.c.value).where(meta.c.name.in_(EMBEDDING_FACTS))
 LEASE_NAME = "embedding_process"  # another one: which process embeds, and until when
 _MOST_ASKED = 1_000  # users of other processes in that row
 _MEMORY_TEXT = memories.c.summary + "\n" + memories.c.content
@@ -100,29 +115,82 @@ class VectorStore:
         self.model = model
         self._meta = {"name": _MODEL_NAME, "value": model}
 
-    async def check_model(self) -> None:
-        """Raise EmbeddingModelMismatch if another model made the database's vectors."""
-        statement = select(meta.c.value).where(meta.c.name == _MODEL_NAME)
-        rows = await self._database.fetch(statement)
-        if rows and rows[0].value != self.model:
+    async def check_model(self, size: int | None = None) -> int | None:
+        """Return the length of the database's vectors; None while it is not known.
+
+        Raises EmbeddingModelMismatch if another model made them, or if they are not of this size.
+        """
+        facts = {row.name: row.value for row in await self._database.fetch(_FACTS)}
+        model = facts.get(_MODEL_NAME)
+        if model not in (None, self.model):
             raise EmbeddingModelMismatch(
-                f"{self._database.location} has vectors of {rows[0].value!r}, not {self.model!r}",
+                f"{self._database.location} has vectors of {model!r}, not {self.model!r}",
                 hint="Run `memrecall reindex` to embed all rows again, or use the old model",
             )
+        stored = int(facts[_SIZE_NAME]) if model and _SIZE_NAME in facts else None
+        if size is not None and stored not in (None, size):
+            raise EmbeddingModelMismatch(
+                f"{self._database.location} has vectors of {stored} numbers, and {self.model!r} "
+                f"now returns {size}",
+                hint="Use the embedder that made them, or run `memrecall reindex` to replace them",
+            )
+        return stored
 
     async def ensure_model(self) -> None:
         """Make this the model of a database that has none; refuse another model."""
-        await self._database.transact(lambda c: insert_missing(c, meta, [self._meta]))
+        await self._database.transact(self._claim_model)
         await self.check_model()
 
-    async def set_model(self) -> None:
-        """Make this the database's model; vectors of others count as missing."""
+    async def _claim_model(self, connection: AsyncConnection) -> None:
+        if self._database.is_distributed:
+            await begin_distributed_changes(connection)
+        await insert_missing(connection, meta, [self._meta])
+        facts = {row.name: row.value for row in await connection.execute(_FACTS)}
+        if _SIZE_NAME in facts or facts[_MODEL_NAME] != self.model:
+            return
+        # An earlier version stored vectors without noting their size, and accepted several.
+        sizes = select(vectors.c.dimensions).where(vectors.c.model == self.model)
+        sizes = sizes.group_by(vectors.c.dimensions).order_by(func.count().desc()).limit(1)
+        size = await connection.scalar(sizes)
+        if size is not None:
+            await self._set_size(connection, size)
 
-        async def work(connection: AsyncConnection) -> None:
+    async def _set_size(self, connection: AsyncConnection, size: int) -> bool:
+        """Note the size of this model's vectors; remove the others and return if there are any."""
+        row = {"name": _SIZE_NAME, "value": str(size)}
+        await connection.execute(upsert(connection, meta, ["value"]), row)
+        others = (vectors.c.model == self.model, vectors.c.dimensions != size)
+        removed = await connection.execute(delete(vectors).where(*others))
+        has_other = func.length(knowledge.c.vector) != size * np.dtype(VECTOR_DTYPE).itemsize
+        statement = update(knowledge).where(knowledge.c.model == self.model, has_other)
+        changed = await connection.execute(statement.values(model=None, vector=None))
+        return bool(removed.rowcount or changed.rowcount)
+
+    async def set_model(self, size: int) -> bool:
+        """Make this the database's model; vectors of others, or of another size, are missing.
+
+        Return whether there were vectors of another size, which indexes still have.
+        """
+
+        async def work(connection: AsyncConnection) -> bool:
+            if self._database.is_distributed:
+                await begin_distributed_changes(connection)
             await connection.execute(upsert(connection, meta, ["value"]), self._meta)
             await forget_mark(connection)
+            return await self._set_size(connection, size)
 
-        await self._database.transact(work)
+        return await self._database.transact(work)
+
+    async def bind_size(self, size: int) -> None:
+        """Make this the size of the vectors of a database that has none; refuse another size."""
+        if await self.check_model(size) is None:
+            await self._database.transact(partial(self._claim_size, size=size))
+            await self.check_model(size)
+
+    async def _claim_size(self, connection: AsyncConnection, size: int) -> None:
+        facts = {row.name: row.value for row in await connection.execute(_FACTS)}
+        if facts.get(_MODEL_NAME) == self.model:
+            await insert_missing(connection, meta, [{"name": _SIZE_NAME, "value": str(size)}])
 
     async def mark(self) -> datetime | None:
         """Return since when a user must have been active to have rows without a vector."""
@@ -136,7 +204,12 @@ class VectorStore:
         await self._database.transact(lambda c: c.execute(upsert(c, meta, ["value"]), row))
 
     async def write(self, items: Sequence[PendingText], matrix: Matrix) -> None:
-        """Store a vector for each row that still exists with the text it was made from."""
+        """Store a vector for each row that still exists with the text it was made from.
+
+        Raises EmbeddingModelMismatch for vectors of another size than those of the database.
+        """
+        if items:
+            await self.bind_size(matrix.shape[1])
         if items and self._database.is_distributed:
             await self._write_by_user(items, matrix)
         elif items:
@@ -294,6 +367,8 @@ class KnowledgeVectors:
 
     async def write(self, entries: Sequence[PendingEntry], matrix: Matrix) -> None:
         """Store the vectors of entries that were not rewritten meanwhile."""
+        if entries:
+            await VectorStore(self._database, self.model).bind_size(matrix.shape[1])
         by_agent: dict[str, list[tuple[PendingEntry, bytes]]] = {}
         for entry, vector in zip(entries, matrix.astype(VECTOR_DTYPE), strict=True):
             by_agent.setdefault(entry.agent_id, []).append((entry, vector.tobytes()))

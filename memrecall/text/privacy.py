@@ -4,6 +4,7 @@ A policy is applied to everything that is stored, before it is compared or read 
 Redacting is idempotent: no detector finds the mark that takes the place of a finding.
 """
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,16 @@ Action = Literal["off", "tag", "redact"]
 SENSITIVE_DATA = "sensitive_data"  # the name in the metadata under which stands what was found
 _WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)  # of an identity number's digits
 _CHECK_DIGITS = "10X98765432"
+_IBAN_LENGTHS = {
+    country: int(length)
+    for country, length in re.findall(
+        r"([A-Z]{2})(\d\d)",
+        "AD24AE23AL28AT20AZ28BA20BE16BG22BH22BR29BY28CH21CR22CY28CZ24DE22DK18DO28EE20EG29ES24FI18"
+        "FO18FR27GB22GE22GI23GL18GR27GT28HR21HU28IE22IL23IQ23IS26IT27JO30KW30KZ20LB28LC32LI21LT20"
+        "LU20LV21MC27MD24ME22MK19MR27MT31MU30NL18NO15PK24PL28PS29PT25QA29RO24RS22SA24SC31SE24SI19"
+        "SK24SM27ST25SV28TL23TN24TR26UA29VA22VG24XK20",
+    )
+}
 # Names of ids in JSON that the service itself uses: changed, they would lead nowhere.
 _IDS = re.compile(r"(?:(?:user|agent|session|run|memory|\w*message)_)?ids?|\w*memory_keys?|hidden")
 _CARDS = re.compile(
@@ -53,6 +64,35 @@ def _is_card(text: str) -> bool:
 def _is_identity_number(text: str) -> bool:
     total = sum(int(digit) * weight for digit, weight in zip(text, _WEIGHTS, strict=False))
     return _CHECK_DIGITS[total % 11] == text[-1].upper()
+
+
+def _find_account_end(match: re.Match[str]) -> int:
+    """Return the end of an account number: its country says how long it is."""
+    length, text = _IBAN_LENGTHS.get(match[0][:2], 0), match.string
+    characters = re.compile(rf"(?:[A-Z0-9] ?){{{length - 1}}}[A-Z0-9](?![\w-])", re.ASCII)
+    number = characters.match(text, match.start()) if length else None
+    if number is None:
+        return 0
+    digits = number[0].replace(" ", "")
+    value = int("".join(str(int(each, 36)) for each in digits[4:] + digits[:4]))
+    return number.end() if value % 97 == 1 else 0
+
+
+def _find_login_end(match: re.Match[str]) -> int:
+    """Return the end of a name and a password in base64, as Docker keeps them."""
+    try:
+        login = base64.b64decode(match["login"], validate=True)
+    except ValueError:
+        return 0
+    return match.end() if re.fullmatch(rb"[!-~]+:[ -~]+", login) else 0
+
+
+def _find_mixed_end(match: re.Match[str]) -> int:
+    """Return the end of a password that stands without a word for it: no plain word."""
+    value = _trim(match["value"], None)
+    is_mixed = re.search(r"[A-Za-z]", value) and re.search(r"\d|[!@#$%^&+~]", value)
+    is_known = len(value) < 6 or _PLACEHOLDER.fullmatch(value) or _CODE.fullmatch(value)
+    return match.start("value") + len(value) if is_mixed and not is_known else 0
 
 
 def _is_random(value: str) -> bool:
@@ -102,8 +142,9 @@ def _named(kind: str, names: str, hints: str, bare: str = "(?!)") -> Detector:
     name = rf"(?:(?P<bare>\b(?<!-)(?:{bare})\b(?![\"'-]))|{names})"
     suffix = r"(?:(?<=[A-Za-z])[A-Za-z0-9_-]{1,40})?[\"']?"
     owner = r"(?:\s(?:for|of|to|on|at)\s[^\n.,;:!?=]{1,40}?(?=\s(?:is|was)\b))?"
-    verb = r"(?:是|为|[改换设]置?[成为]了?|\b(?:is|was|to)\b|(?<=\w)'s(?=\s))(?:：|:(?=[\s\"'“]))?"
-    space = r"(?P<space>(?<=[码令钥])|(?<=[A-Za-z]) )"
+    verb = r"(?:是|[为為]|[改換换设設]置?[成为為]了?|\b(?:is|was|to)\b|(?<=\w)'s(?=\s))"
+    verb += r"(?:：|:(?=[\s\"'“]))?"
+    space = r"(?P<space>(?<=[码碼令钥鑰])|(?<=[A-Za-z]) )"
     link = rf"\s{{0,3}}(?:(?P<sign>[=:：])|{verb}|{space})\s{{0,3}}(?P<quote>[\"'`“‘「『])?"
 
     def find_end(match: re.Match[str]) -> int:
@@ -132,9 +173,11 @@ def _trim(value: str, sign: str | None) -> str:
     return value
 
 
-def _number(kind: str, pattern: str, check: Callable[[str], bool] = bool) -> Detector:
+def _number(
+    kind: str, pattern: str, check: Callable[[str], bool] = bool, *, is_secret: bool = False
+) -> Detector:
     bounded = rf"(?<![\w.+/@-])(?<!(?<!\w)#)(?<!number\])(?:{pattern})(?![\w-]|\.\d)"
-    detector = _detector(kind, bounded, "", is_secret=check is _is_card)
+    detector = _detector(kind, bounded, "", is_secret=is_secret)
     return detector._replace(find_end=lambda match: match.end() if check(match[0]) else 0)
 
 
@@ -149,8 +192,10 @@ DETECTORS = (
     _detector(
         "private key",
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:.*?-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|.*)",
-        "-----begin",
+        r"(?:.*?-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|.*)"
+        r"|\bAGE-SECRET-KEY-1[0-9A-Z]{50,70}\b"
+        r"|(?P<keep>\bPrivate-Lines: \d{1,4}\s{1,2})(?!\[redacted: )(?:.*?(?=\sPrivate-MAC:)|.*)",
+        "-----begin age-secret-key- private-lines:",
         re.DOTALL,
     ),
     _detector(
@@ -170,7 +215,25 @@ DETECTORS = (
         "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- npm_ pypi- hf_ xox eyj shp whsec_ dop_v1_"
         " gocspx- ya29. :aa slack.com",
     ),
-    _detector("password", r"(?P<keep>://[^\s/:@]{1,100}:)[^\s/]{1,200}(?=@)", "://"),
+    _detector("token", r"(?P<keep>[?&]sig=)[\w%+/-]{30,200}=?", "sig="),
+    _detector(
+        "token",
+        r"(?P<keep>\"auth\"\s{0,3}:\s{0,3}\")(?P<login>[A-Za-z0-9+/]{8,500}={0,2})(?=\")",
+        '"auth"',
+    )._replace(find_end=_find_login_end),
+    _detector("password", r"(?P<keep>://[^\s/:@]{0,100}:)[^\s/]{1,200}(?=@)", "://"),
+    _detector(
+        "password",
+        r"(?P<keep>\bjdbc:oracle:\w{1,10}:[^\s/:@]{1,100}/)[^\s/]{1,200}(?=@)",
+        "jdbc:oracle:",
+    ),
+    _detector(
+        "password",
+        r"(?P<keep>\b(?:admin(?:istrator)?|root) / |\((?:pass|pwd?|password) )"
+        r"(?!\[redacted: )(?P<value>[^\s()（）]{6,100})",
+        "admin root (pass (pw",
+        re.IGNORECASE,
+    )._replace(find_end=_find_mixed_end),
     _detector(
         "password",
         r"(?P<keep>\s(?:-p|(?<=pass )-p |(?:-u|--user)[ =]?[\"']?[\w.@-]{1,64}:)[\"']?)"
@@ -182,6 +245,15 @@ DETECTORS = (
         r"\d{13,19}|\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{4}(?:\1\d{1,3})?"
         r"|3\d{3}( {1,2}|[.-])\d{6}\2\d{5}",
         _is_card,
+        is_secret=True,
+    ),
+    _number(
+        "bank account number", r"[A-Z]{2}\d\d ?[A-Z0-9]{4}[A-Z0-9 ]{6,40}", is_secret=True
+    )._replace(find_end=_find_account_end),
+    _number(
+        "social security number",
+        r"(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}",
+        is_secret=True,
     ),
     _number("Chinese identity number", r"[1-9]\d{5}(?:19|20)\d{9}[\dXx]", _is_identity_number),
     _detector(
@@ -200,10 +272,16 @@ DETECTORS = (
     ),
     _named(
         "password",
-        r"pass(?:w(?:or)?d|phrase|code)|pwd|_pass(?![a-z])|\bpass(?=\s?[=:：])|密码|口令",
-        "pass pwd 密码 口令",
+        r"pass(?:w(?:or)?d|phrase|code)|pwd|_pass(?![a-z])|\bpass(?=\s?[=:：])"
+        r"|\bpw(?=\s?[=:：]|\s(?:is|was)\s)|密[码碼]|口令",
+        "pass pwd pw 密码 密碼 口令",
     ),
-    _named("api key", "(?:api|access|secret|account)[ _-]?key|密钥", "key 密钥"),
+    _named(
+        "api key",
+        r"(?:api|access|secret|account)[ _-]?key|(?-i:(?<=[A-Z0-9])(?<!PUBLIC)_KEY)(?=\s?=)"
+        r"|密钥|密鑰|金鑰",
+        "key 密钥 密鑰 金鑰",
+    ),
     _named(
         *("token", "token(?![a-z])|secret", "token secret bearer basic"),
         bare="token|secret|bearer|basic",

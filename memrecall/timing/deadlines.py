@@ -28,7 +28,7 @@ class RequestDeadline:
     """Some seconds from now, and how many changes were made or may still be made before."""
 
     __slots__ = (
-        *("_end", "_outer", "changes", "details"),
+        *("_end", "_outer", "changes", "details", "lost_patience"),
         *("is_answered", "is_default", "is_enforced", "seconds"),
     )
 
@@ -38,6 +38,7 @@ class RequestDeadline:
         self.is_default = is_default  # The caller asked for none.
         self.changes = 0
         self.details: dict[str, Any] = {}  # of its error: where to find what goes on
+        self.lost_patience = False  # with an embedder: what is left of the time is for words
         self.is_answered = False  # The client decides how long it takes to read.
         self.is_enforced = False  # by `run_within`; else it only bounds waits
         self._outer = _current.get()

@@ -41,8 +41,11 @@ class Hook(NamedTuple):
     @property
     def pending(self) -> list[str]:
         """The ids of messages that are not stored yet."""
-        path = str(self.path)
-        return Outbox(path, read_binding(path)).pending_ids()
+        return Outbox(str(self.path), self.read()).pending_ids()
+
+    def read(self) -> Binding:
+        """Return the binding."""
+        return read_binding(str(self.path))
 
     async def run(self, event: str, payload: object, **variables: str) -> str:
         """Run the installed command, check that it succeeds, and return what it prints."""

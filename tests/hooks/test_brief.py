@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from memrecall.scope import Scope
 from memrecall.store import MessageFilter
 from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
-from tests.hooks.hook_process import bind
+from tests.hooks.hook_process import Hook, bind
 from tests.hooks.payloads import SESSION, Sample, samples
 from tests.server.http_service import HttpService, serve_on_socket
+from tests.waiting import wait_until
 
 OPTIONS = {"Memrecall-Hook": json.dumps({"deadline": 60.0})}
 
@@ -209,8 +211,9 @@ async def test_compaction_stores_what_no_event_had_and_gives_the_brief_again(
     lines = [_entry(number, *turn, shop) for number, turn in enumerate(turns)]
     transcript.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     compact = find(shop, "claude-code", "PreCompact")
-    for _ in range(2):
+    for count in (1, 2):
         assert await hook.run(compact.event, compact.payload) == ""
+        await wait_until(partial(has_transcripts, hook, count))
         page = await service.library.store.timeline(Scope("ann")).page(MessageFilter())
         masked = ("user", "Use [redacted: api key] for the bank")
         expected = [masked if secret in text else (role, text) for role, text in turns]
@@ -220,6 +223,35 @@ async def test_compaction_stores_what_no_event_had_and_gives_the_brief_again(
     start = find(shop, "claude-code", "SessionStart")
     assert await send(ann, start, source="resume") == ""
     assert "The bank is connected." in await send(ann, start, source="compact")
+
+
+def has_transcripts(hook: Hook, count: int) -> bool:
+    return [line["event"] for line in hook.lines].count("PreCompact") == count
+
+
+@pytest.mark.concurrent
+async def test_long_transcript_is_stored_in_pieces_behind_the_client(
+    service: HttpService, ann: httpx.AsyncClient, shop: Path, tmp_path: Path
+) -> None:
+    transcript = tmp_path / ".claude" / "projects" / "shop" / f"{SESSION}.jsonl"
+    transcript.parent.mkdir(parents=True)
+    said = [(("user", "assistant")[n % 2], f"Remark {n} about the tax code") for n in range(1_000)]
+    lines = [_entry(number, *turn, shop) for number, turn in enumerate(said)]
+    transcript.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    compact = find(shop, "claude-code", "PreCompact")
+    # Where nothing can be stored, the latest of it is kept.
+    hook = bind(tmp_path, url=service.url, key=await service.create_key("bob"))
+    assert await hook.run(compact.event, compact.payload) == ""
+    await wait_until(lambda: has_transcripts(hook, 1))
+    assert len(hook.pending) == 400
+    await talk(ann, shop, SESSION, said[0][1], said[1][1])  # with another time
+    hook = bind(tmp_path, url=service.url, key=await service.create_key("ann"))
+    assert await hook.run(compact.event, compact.payload) == ""
+    await wait_until(lambda: has_transcripts(hook, 2))
+    assert (await service.library.store.count("ann"))["messages"] == len(said)
+    prompt = find(shop, "claude-code", "UserPromptSubmit", "Thanks")
+    await hook.run(prompt.event, prompt.payload)
+    await wait_until(lambda: hook.pending == [])
 
 
 def _entry(number: int, role: str, text: str, folder: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 import shlex
 import stat
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ class TestSettingsFile:
             text = target.settings_path.read_text("utf-8")
             for event, command in installed_commands(name, text).items():
                 assert command[-3:] == [event, "--config", str(target.binding_path)]
-                assert command[:-3] == [sys.executable, "-I", "-S", client.__file__]
+                assert command[-7:-3] == [sys.executable, "-I", "-S", client.__file__]
             assert target.describe()["installed"]
             target.remove()
             assert not target.settings_path.exists()
@@ -139,6 +140,39 @@ class TestSettingsFile:
             assert path.read_text() == texts[name]
 
         check_each(texts, check)
+
+    def test_changed_table_of_codex_stays_whole_and_is_named(self, shell: Shell) -> None:
+        changes: dict[str, Callable[[str], str]] = {
+            "key added": lambda text: f"{text}startup_timeout_sec = 20\n",
+            "key that the table before has": lambda text: f'{text}cwd = "x"\n',
+            "table added": lambda text: f'{text}[mcp_servers.memrecall.env]\nA = "1"\n',
+            "reformatted": lambda text: text.replace(" = ", "="),
+            "other line ends": lambda text: text.replace("\n", "\r\n"),
+        }
+        path = locate("codex", None).plan(bind("codex"))[-1].path
+        path.parent.mkdir(parents=True)
+        before = '[mcp_servers.docs]\ncommand = "docs"\ncwd = "d"\n'
+
+        def check(name: str) -> None:
+            path.write_text(before, "utf-8")
+            assert shell(*CONNECT, "codex").code == 0
+            changed = changes[name](path.read_text("utf-8"))
+            path.write_bytes(changed.encode())
+            assert shell(*CONNECT, "codex", "--agent", "x", "--url", "").code == 0
+            assert path.read_bytes() == changed.encode()
+            outcome = shell("disconnect", "--yes", "--client", "codex")
+            assert outcome.code == 0, outcome
+            assert path.read_bytes() == changed.encode()
+            assert f"{path} keeps the entry memrecall" in outcome.out.replace("\n", " ")
+            assert not locate("codex", None).settings_path.exists()
+
+        check_each(changes, check)
+        path.write_text(before, "utf-8")
+        assert shell(*CONNECT, "codex").code == 0
+        path.write_text(path.read_text("utf-8") + '[profiles.a]\nmodel = "o3"\n', "utf-8")
+        outcome = shell("disconnect", "--yes", "--client", "codex")
+        assert "keeps" not in outcome.out
+        assert path.read_text("utf-8") == before + '[profiles.a]\nmodel = "o3"\n'
 
     def test_other_settings_stay_where_file_was_changed_since(self) -> None:
         target = locate("claude-code", None)

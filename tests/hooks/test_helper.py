@@ -129,6 +129,20 @@ async def test_helper_that_cannot_start_is_in_the_log(tmp_path: Path) -> None:
     assert len(hook.pending) == 1
 
 
+@pytest.mark.service
+@pytest.mark.concurrent
+async def test_helper_of_a_deleted_database_ends_and_says_why(tmp_path: Path) -> None:
+    db = tmp_path / "chat.db"
+    hook = bind(tmp_path, db=str(db))
+    prompt = samples(PROMPT, "", str(tmp_path))[0]
+    await hook.run(prompt.event, prompt.payload)
+    assert client.is_locked(str(hook.path))
+    db.unlink()
+    await wait_until(lambda: not client.is_locked(str(hook.path)))
+    assert hook.log[-1]["problem"] == f"{db} was deleted, so the helper has ended"
+    assert ".helper" not in os.listdir(hook.path.parent)
+
+
 class Clock:
     """The clock of an idle server, which reads it once in a second."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 import signal
 import socket
 import sys
@@ -30,8 +31,10 @@ from tests.cases import check_each, check_each_async
 from tests.conftest import Populate
 from tests.hooks.hook_process import Hook, bind
 from tests.hooks.payloads import SESSION, Sample, samples
+from tests.hooks.test_brief import make_repository
 from tests.server.http_service import HttpService, serve_on_socket
 from tests.server.server_process import command_line, make_environment
+from tests.waiting import wait_until
 
 PROMPT = "What is my dog called?"
 ANSWER = "The build is green."
@@ -177,8 +180,8 @@ async def test_key_of_another_user_changes_nothing(service: HttpService, tmp_pat
     hook = await bind_service(service, tmp_path, "claude-code")
     stop = samples(PROMPT, ANSWER, str(tmp_path))[1]
     await hook.run(stop.event, stop.payload)
+    await wait_until(lambda: hook.pending == [])  # the client does not wait for it
     assert {m.content for m in await stored(service.library)} == {PROMPT, ANSWER}
-    assert hook.pending == []
 
 
 @pytest.mark.concurrent
@@ -188,8 +191,26 @@ async def test_silent_service_ends_at_deadline_and_loses_nothing(tmp_path: Path)
         hook = bind(tmp_path, url=url, deadline=0.5)
         prompt = samples(PROMPT, "", str(tmp_path))[0]
         assert await hook.run(prompt.event, prompt.payload) == ""
-    assert len(hook.pending) == 1
-    assert len(hook.log) == 1
+        assert len(hook.log) == 1
+        await wait_until(lambda: len(hook.pending) == 1)
+        assert len(hook.log) == 1
+
+
+@pytest.mark.concurrent
+async def test_packages_that_load_slowly_keep_no_client_waiting(tmp_path: Path) -> None:
+    hook = bind(tmp_path, url="http://127.0.0.1:9", db=str(tmp_path / "no" / "a.db"), deadline=0.5)
+    packages, is_loaded = tmp_path / "packages", tmp_path / "loaded"
+    packages.mkdir()
+    waiting = f"import os, time\nwhile not os.path.exists({str(is_loaded)!r}): time.sleep(0.01)\n"
+    (packages / "sitecustomize.py").write_text(waiting, "utf-8")
+    path = os.pathsep.join([str(packages), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    prompt = samples(PROMPT, "", str(tmp_path))[0]
+    assert await hook.run(prompt.event, prompt.payload, PYTHONPATH=path) == ""
+    assert [line["problem"][:19] for line in hook.log] == ["stopped after 0.5 s"]
+    assert hook.pending == []
+    is_loaded.touch()
+    await wait_until(lambda: len(hook.pending) == 1)  # and what was said is kept
+    await wait_until(lambda: not client.is_locked(str(hook.path)))
 
 
 @pytest.mark.concurrent
@@ -336,6 +357,26 @@ class TestEndpoint:
         assert notes == [{"the shop deploys on Fridays.", "先跑测试"}, set()]
         assert len(await stored(service.library)) == 3
 
+    async def test_session_without_folder_belongs_to_no_project(
+        self, service: HttpService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(make_repository(tmp_path / "served", "git@github.com:acme/served.git"))
+        ann = await service.client_with_key("ann")
+        folders: dict[str, Any] = {"missing": {}, "null": {"cwd": None}, "empty": {"cwd": ""}}
+        folders |= {"relative": {"cwd": "."}, "no name": {"cwd": "docs"}}
+        for session, folder in folders.items():
+            for sample in samples(f"What is in {session}?", "")[:1]:
+                payload = {**sample.payload, "session_id": session.replace(" ", "-")}
+                payload.pop("cwd")
+                answer = await ann.post(self.PATH, json={**payload, **folder})
+                assert answer.status_code == 200
+        found = [(m.project, m.metadata.get("workspace")) for m in await stored(service.library)]
+        assert found == [(None, None)] * len(folders)
+        start = self.PATH.replace("UserPromptSubmit", "SessionStart")
+        brief = await ann.post(start, json={"session_id": "new", "source": "startup"})
+        assert "What is in relative?" in brief.text
+        assert "committed" not in brief.text
+
     async def test_read_only_key_stores_nothing(self, service: HttpService) -> None:
         reader = await service.client_with_key("ann", read_only=True)
         payload = samples(PROMPT, "")[0].payload
@@ -370,7 +411,8 @@ class TestEndpoint:
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a hook run in this process, whose timer the tests need themselves."""
     for module in (client, hook_module):
-        monkeypatch.setattr(module, "set_deadline", lambda *_: time.monotonic() + 60)
+        monkeypatch.setattr(module, "set_deadline", lambda *_, **__: time.monotonic() + 60)
+        monkeypatch.setattr(module, "detach", lambda: None)
 
 
 class _Input:
@@ -482,7 +524,7 @@ class TestHostileInput:
 
 def test_ended_hook_is_not_killed_by_its_deadline(tmp_path: Path) -> None:
     path = str(tmp_path / "gone.json")
-    client.set_deadline(path, "Stop", 60.0)
+    client.set_deadline(path, "Stop", 60.0, time.monotonic())
     client.main(["Stop", "--config", path])
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert "gone.json" in Path(client.log_path(path)).read_text("utf-8")

@@ -12,7 +12,7 @@ from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.library import vectors as writing
 from memrecall.library.knowledge import KnowledgeBase
-from memrecall.memory import AsyncMemory, Library
+from memrecall.memory import AsyncMemory, Library, Reindexer
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchPage, SearchRequest
 from memrecall.search.engine import EMBEDDER_SECONDS
@@ -320,3 +320,66 @@ async def test_vectors_of_knowledge_follow_the_write(
     embedder.gate.set()
     await library.vectors.settle()
     assert await vectors.pending(10) == []
+
+
+class SlowEmbedder(GatedEmbedder):
+    """An embedder that takes the same time for each text, by the clock of the event loop."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        super().__init__()
+        self.clock, self.seconds = clock, seconds
+        self.texts = 0  # that it was paid for
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        for _ in texts:
+            self.texts += 1
+            self.clock.advance(self.seconds)
+            await asyncio.sleep(0)
+        self.gate.set()
+        return await super().embed(texts)
+
+
+@pytest.mark.parametrize(("seconds", "count", "most"), [(0.33, 600, 700), (5.0, 40, 160)])
+async def test_slow_embedder_gets_smaller_pieces_and_keeps_what_came_back(
+    location: str,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    count: int,
+    most: int,
+) -> None:
+    clock = Clock(monkeypatch)
+    slow = SlowEmbedder(clock, seconds)
+    knowledge_texts = 12
+    async with await open_library(location, slow) as library:
+        knowledge = KnowledgeBase(library, Scope("ann", "cook", permissions=frozenset(Permission)))
+        for number in range(knowledge_texts):
+            await knowledge.add(NewKnowledge(f"Dish {number} is boiled"))
+        await library.add_messages(ANN, make_messages(count))
+        vectors = KnowledgeVectors(library.store.database, slow.model)
+
+        for _ in range(10):  # it pauses after some failures
+            library.vectors.expect({})
+            await library.vectors.settle()
+        assert await count_missing(library, ANN) == len(await vectors.pending(1)) == 0
+        assert library.vectors.failure == "" or "took longer than 60 s" in library.vectors.failure
+        assert slow.texts <= most + knowledge_texts
+        slow.seconds = 0.0
+        slow.calls.clear()
+        await library.add_messages(ANN, make_messages(600, "fast"))
+        await library.vectors.settle()
+        assert max(map(len, slow.calls)) == 64  # as large as before
+
+
+async def test_reindex_with_a_slow_embedder_ends(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowEmbedder(Clock(monkeypatch), 5.0)
+    async with await Store.open(location) as store:
+        await store.timeline(ANN).add(make_messages(40))
+    async with await open_library(location, slow) as library:
+        assert (await Reindexer(library).run())["embedded"] <= 40
+        assert await count_missing(library, ANN) == 0
+        slow.seconds = 61.0  # for a single text
+        await library.store.timeline(ANN).add(make_messages(1, "more"))
+        with pytest.raises(EmbedderFailed, match="took longer than 60 s"):
+            await Reindexer(library).run()

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from memrecall.scope import Scope
-from memrecall.store import Store
+from memrecall.store import MessageFilter, Store
 from memrecall.store.transfer import export_user, import_user
 from memrecall.types import NewMessage, Role
 
@@ -65,6 +65,14 @@ async def import_parts(report: Report, location: str, name: str) -> None:
             records = [record async for record in export_user(store.database, source)]
             await import_user(store.database, SCOPE.user_id, records)
             report(number)
+
+
+async def list_messages(report: Report, location: str) -> None:
+    """Report the ids of the messages of a database that has no damage."""
+    async with await Store.open(location) as store:
+        assert not any((await store.find_damage(deep=True)).values())
+        page = await store.timeline(Scope("ann")).page(MessageFilter(), page_size=200)
+        report([message.message_id for message in page.items])
 
 
 def run(test: Connection, task: Task, arguments: tuple[object, ...]) -> None:

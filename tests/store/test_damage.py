@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from memrecall.store import Store
 from memrecall.store.database.integrity import find_risks
 
 from ..databases import Databases
+from . import process
+from .children import Child
 from .samples import ANN, add_memory, ids, new_message, numbered_messages
 
 
@@ -102,6 +105,49 @@ async def test_write_fails_when_the_log_is_gone_and_closing_saves_it(
     async with await Store.open(str(file)) as store:
         assert len(await ids(store.timeline(ANN))) == 20
         assert (await store.timeline(ANN).add([new_message("next")])).stored == 1
+
+
+@pytest.mark.concurrent
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
+async def test_cut_log_is_noticed_and_what_was_before_the_cut_is_kept(
+    tmp_path: Path, share: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "memrecall.db"
+    log = file.with_name(file.name + "-wal")
+    async with await Store.open(str(file)) as store:
+        await store.timeline(ANN).add(numbered_messages("m", 20))
+        await store.database.truncate_log()
+        for number in range(20):
+            await store.timeline(ANN).add([new_message(f"later {number}")])
+        os.truncate(log, int(log.stat().st_size * share))
+        add = partial(store.timeline(ANN).add, [new_message("lost")])
+        for attempt in (add, store.database.probe):
+            with pytest.raises(StorageUnreachable, match="was cut while it was open"):
+                await attempt()
+        assert store.database.write_problem == "log lost"
+        for attempt in (add, partial(ids, store.timeline(ANN))):
+            with pytest.raises(StorageError):  # not an error of the driver
+                await attempt()
+    assert [r.message for r in caplog.records if "was cut" in r.message] == [
+        f"{log} was cut while it was open: commits in it are lost"
+    ]
+    with Child(process.list_messages, str(file)) as child:  # as after a restart
+        child.start()
+        found = child.receive()
+    assert isinstance(found, list)
+    later = [name for name in found if name.startswith("later")]
+    assert len(found) - len(later) == 20
+    assert sorted(later) == sorted(f"later {number}" for number in range(len(later)))
+    assert len(later) < 20
+
+
+async def test_log_that_another_process_empties_is_not_cut(tmp_path: Path) -> None:
+    file = tmp_path / "memrecall.db"
+    async with await Store.open(str(file)) as store, await Store.open(str(file)) as other:
+        for number in range(5):
+            await store.timeline(ANN).add([new_message(f"m{number}")])
+            await other.database.truncate_log()
+        await store.database.probe()
 
 
 async def test_file_that_is_compacted_elsewhere_can_be_written(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,12 +20,15 @@ from memrecall.errors import (
     StorageError,
     StorageReadOnly,
 )
+from memrecall.memory import Library
+from memrecall.settings import Settings
 from memrecall.store import Grant, Store
 from memrecall.store.backup.database import backup_database, restore_database, verify_backup
 
 from ..databases import Databases
 from .samples import (
     ANN,
+    BEN,
     Rows,
     add_memory,
     ids,
@@ -125,6 +130,65 @@ async def test_existing_file_is_not_overwritten(sqlite_store: Store, tmp_path: P
     with pytest.raises(InvalidArgument, match="exists already"):
         await backup_database(sqlite_store, file, ignore)
     assert file.read_text() == "precious"
+
+
+_KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from memrecall.store import Store
+from memrecall.store.backup.database import backup_database
+
+async def main():
+    async with await Store.open(sys.argv[1]) as store:
+        await backup_database(store, Path(sys.argv[2]), lambda _: os.kill(os.getpid(), 9))
+
+asyncio.run(main())
+"""
+
+
+async def kill_backup(location: str, file: Path) -> None:
+    """Let another process begin a backup, and kill it with its first rows."""
+    program = (sys.executable, "-c", _KILLED, location, str(file))
+    process = await asyncio.create_subprocess_exec(*program)
+    assert await process.wait() == -signal.SIGKILL
+
+
+async def test_killed_backup_is_named_by_erasures_and_swept_by_the_next(
+    location: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    settings = Settings(db=location, embedder="hash", cache_dir=str(tmp_path))
+    async with await Library.open(settings) as library:
+        store = library.store
+        await store.timeline(ANN).add(numbered_messages("m", 30))
+        await store.timeline(BEN).add(numbered_messages("m", 2))
+        await kill_backup(location, folder / "a.db")
+        (left,) = {name.partition(".tmp")[0] for name in os.listdir(folder)}
+        other = folder / ".notes.0123.tmp"
+        other.touch()
+        await library.purge_message(ANN, "m1")
+        await library.erase_session("ann", "default")
+        await library.erase_user("ann")
+        named = [text for text in caplog.messages if f"{folder}/{left}.tmp" in text]
+        assert len(named) == 3
+        running: list[list[str]] = []
+
+        async def back_up_again() -> None:
+            with suppress(InvalidArgument):  # of the same name
+                await backup_database(store, folder / "a.db", ignore)
+
+        def advance(_: int) -> None:
+            running.append(os.listdir(folder))
+
+        await asyncio.gather(*(back_up_again() for _ in range(3)))
+        assert sorted(os.listdir(folder)) == sorted([other.name, "a.db"])
+        await verify_backup(folder / "a.db")
+        await backup_database(store, folder / "b.db", advance)
+        assert not any(left in name for names in running for name in names)
+        caplog.clear()
+        await library.erase_user("ben")
+        assert caplog.messages == []
 
 
 @pytest.fixture

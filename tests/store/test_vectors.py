@@ -62,12 +62,56 @@ class TestModel:
         await store.vectors(MODEL).check_model()
 
     async def test_set_model_replaces_the_old_model(self, store: Store) -> None:
-        await store.vectors(MODEL).set_model()
-        await store.vectors("embedder-2").set_model()
+        await store.vectors(MODEL).set_model(2)
+        await store.vectors("embedder-2").set_model(2)
 
         await store.vectors("embedder-2").check_model()
         with pytest.raises(EmbeddingModelMismatch):
             await store.vectors(MODEL).check_model()
+
+    async def test_vectors_of_another_size_are_refused(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m"), new_message("n")])
+        vectors = store.vectors(MODEL)
+        await vectors.ensure_model()
+        assert await vectors.check_model(3) is None  # not known yet
+        await vectors.write(pending(HELLO), matrix([1.0, 0.0]))
+        assert await vectors.check_model() == 2
+        other = RowKey("ann", "message", "n")
+
+        for attempt in (
+            lambda: vectors.write(pending(other), matrix([1.0, 0.0, 0.0])),
+            lambda: vectors.check_model(3),
+        ):
+            with pytest.raises(
+                EmbeddingModelMismatch, match=r"vectors of 2 .* now returns 3"
+            ) as no:
+                await attempt()
+            assert "`memrecall reindex`" in str(no.value)
+        assert await read_vectors(store) == {"message m": [1.0, 0.0]}
+
+    async def test_set_model_removes_vectors_of_another_size(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
+        vectors = store.vectors(MODEL)
+        await vectors.ensure_model()
+        await vectors.write(pending(HELLO), matrix([1.0, 0.0]))
+        assert not await vectors.set_model(2)
+        assert await vectors.count_pending() == 0
+        assert await vectors.set_model(3)
+        assert await vectors.count_pending() == 1
+        await vectors.write(pending(HELLO), matrix([1.0, 0.0, 0.0]))
+        assert await read_vectors(store) == {"message m": [1.0, 0.0, 0.0]}
+
+    async def test_database_with_vectors_of_several_sizes_keeps_most(self, store: Store) -> None:
+        """An earlier version stored them without a question."""
+        rows = [RowKey("ann", "message", name) for name in "mno"]
+        await store.timeline(ANN).add([new_message(row.key) for row in rows])
+        vectors = store.vectors(MODEL)
+        await vectors.write(pending(*rows[:2]), matrix([1.0, 0.0], [0.0, 1.0]))
+        await vectors.write(pending(rows[2]), matrix([1.0, 0.0, 0.0]))
+        await vectors.ensure_model()
+        assert await vectors.check_model() == 2
+        assert set(await read_vectors(store)) == {"message m", "message n"}
+        assert await vectors.count_pending() == 1
 
     @pytest.mark.concurrent
     async def test_concurrent_ensure_model_accepts_one(self, store: Store) -> None:

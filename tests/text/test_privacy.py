@@ -11,41 +11,17 @@ from memrecall.errors import InvalidArgument
 from memrecall.text.privacy import DETECTORS, SENSITIVE_DATA, DetectedKinds, PrivacyPolicy
 from tests.cases import check_each, read_rows
 from tests.text.growth import ALPHABETS
+from tests.text.secret_forms import FORMS, KEY_BLOCK
 
 ALL = PrivacyPolicy("redact", "redact")
-KEY_BLOCK = (
-    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAA\n-----END OPENSSH PRIVATE KEY-----"
-)
-TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 SECRETS: dict[str, str] = {
     f"before\n{KEY_BLOCK}\nafter": "before\n[redacted: private key]\nafter",
     KEY_BLOCK[:60]: "[redacted: private key]",
     KEY_BLOCK.replace("KEY-", "KEY BLOCK-"): "[redacted: private key]",
     f"glpat-{'a1' * 10} xoxb-{'12-' * 10}x": "[redacted: token] [redacted: token]",
+    "Private-Lines: 2\nAAAAgQ\nbbbb\nPrivate-MAC: 0a": "Private-Lines: 2\n[redacted: private key]"
+    "\nPrivate-MAC: 0a",
     "pass=Xy12345678 DB_PASS=Xy1234": "pass=[redacted: password] DB_PASS=[redacted: password]",
-}
-# By kind: values stand between two marks, texts are separated by a bar.
-FORMS = {
-    "password": 'postgresql://ann:§hunter2§@db/x | export DB_PASSWORD="§s3cret-enough§"'
-    " | password: §hunter22§ | my password is §hunter2§ | passwd: §correcthorsebattery§."
-    " | 密码是 §abc12345§，别忘了 | 我的密码：§correcthorse§ | postgres://u:§p@ss1§@h/db"
-    " | My password is §Pa$$w0rd123§. | (password: §Tr0ub4dor$9xyz§) | pwd=§a1,b2;c3!§;Port=1"
-    " | password=§P@ss(word)1§; user=x | password=§abcdef1,ghijkl2§ | password: '§a1b2c3 d§' or so"
-    " | 密码是§Abc123$$xyz789§，别忘了 | 密码是：“§我爱你520abc§” | 密码 §Abc@123456§"
-    " | 密码改成了§Xy12345678§ | 账号admin密码§admin123§ | ｐａｓｓｗｏｒｄ：§Ａｂｃ１２３４５§"
-    " | mysql -uroot -p§s3cr3t§ db | curl -u admin:§s3cr3t§ x.y | my passcode is §482193§"
-    " | The password for Netflix is §Blue42sky§ | login: bob / password §Xy12345678§",
-    "api key": "use §sk-proj-abcdefghijklmnopqrstuvwx§ now | §AKIAIOSFODNN7EXAMPLE§, right?"
-    f" | §AIza{'Sy5' * 11}ab§ | §sk_live_{'4e' * 12}§ | §mr_0123456789abcdef_{'Ab-1' * 10}§"
-    " | API_KEY=§abc123def456§ | API_KEY=§abcdefghijklmnop§ | api key: §abc123def456§"
-    " | 密钥：§k3y-0f-mine§ | the secret key is §s3cr3tvalue§, ok?"
-    f" | §gsk_{'a1' * 20}§ | §xai-{'a1' * 20}§ | §SG.{'a1' * 11}.{'a1' * 20}§"
-    f" | AccountKey=§{'a1' * 20}==§;EndpointSuffix=x",
-    "token": f"§ghp_{'a1' * 20}§ | §github_pat_{'a1' * 20}§ | it is §{TOKEN}§."
-    f" | secret=§{'a1' * 99}§ | Authorization: Bearer §{'a1' * 12}§"
-    f' | {{"client_secret": "§9f8e7d6c5b§"}}'
-    f" | §ya29.{'a1' * 20}§ | §GOCSPX-{'a1' * 14}§ | §shpat_{'a1' * 16}§ | §whsec_{'a1' * 16}§"
-    f" | §123456789:AAH{'a1' * 16}§ | hooks.slack.com/services/§T0/B0/{'X' * 24}§",
 }
 SECRETS |= {
     form.replace("§", ""): re.sub("§.*?§", f"[redacted: {kind}]", form)
@@ -75,7 +51,7 @@ def test_personal_data_is_tagged_by_default_and_card_numbers_are_secrets() -> No
 
     check_each(PERSONAL, check)
     kinds = {detector.kind for detector in DETECTORS}
-    assert kinds == {*PERSONAL.values(), "api key", "token", "private key", "password"}
+    assert kinds == {*PERSONAL.values(), *FORMS}
 
 
 def test_ordinary_text_is_kept() -> None:

@@ -452,7 +452,7 @@ export interface paths {
         };
         /**
          * Read Job
-         * @description Read the state of background work, for a day; a running add ends with its process.
+         * @description Read the state of background work, for a day; a later process goes on with what is left.
          */
         get: operations["read_job"];
         put?: never;

@@ -1,5 +1,6 @@
 """`search_memories`: search of memories, and of messages as evidence."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,7 @@ _REPETITIONS = 20  # more hits than requested, of which some may repeat the requ
 _LEAST_LEFT = 0.2  # of the probability, however much the repetitions have
 _MAX_LIMIT = 200
 _MAX_SOURCES = 10
+_ADDRESSED = re.compile(r"(?:@\S+\s+)+")
 _MAX_ENTRIES = 3  # of the knowledge base, in addition to memories and messages
 
 
@@ -210,15 +212,22 @@ async def _find_repetitions(conversation: Conversation, hits: Sequence[Hit]) -> 
 
 
 def compare_texts(request: str, texts: Sequence[str]) -> list[bool]:
-    """Return for each text whether it has the words of a request and no others."""
-    terms = all_terms(request).keys()
+    """Return for each text whether it has the words of a request and no others.
+
+    Whom they address does not count: in a group, "@Travel where does Kate live?" asks the same.
+    """
+    terms = all_terms(_unaddressed(request)).keys()
 
     def is_same(text: str) -> bool:
         # Most texts differ in their first word, which is found sooner than all of them.
         first = "".join(text.split(maxsplit=1)[:1])
         return all_terms(first).keys() <= terms and all_terms(text).keys() == terms
 
-    return [is_same(text.rstrip()) for text in texts]
+    return [is_same(_unaddressed(text).rstrip()) for text in texts]
+
+
+def _unaddressed(text: str) -> str:
+    return text[match.end() :] if (match := _ADDRESSED.match(text)) else text
 
 
 def source_keys(role: str | None, metadata: Mapping[str, object]) -> list[str]:

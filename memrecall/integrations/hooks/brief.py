@@ -45,7 +45,7 @@ async def write_brief(library: Library, scope: Scope, event: CapturedEvent) -> t
     language = language_of_most(message.content for message in messages[:10])
     preferences = await _read_preferences(library, scope)
     since = messages[0].ts if messages else None
-    commits = list(_read_commits(event.folder, since)) if since else []
+    commits = list(_read_commits(event.folder, since)) if since and event.folder else []
     changes = [{"committed": subject} for subject in commits[-_COMMITS:]]
     described = [_describe_thread(thread) for thread in _split_sessions(messages)]
     threads = list({each.get("asked"): each for each in reversed(described)}.values())[::-1]

@@ -35,7 +35,8 @@ _COMPACTIONS = ("precompact", "precompress")  # before them, the transcript is r
 _PATIENT_EVENTS = (*_COMPACTIONS, "sessionstart")
 _PATIENCE = 8.0  # seconds; a helper starts in that time, and no prompt waits
 _SHARE = 0.75  # of the deadline, for the service; the rest is for keeping what it did not handle
-_IMPORT_SECONDS = 30.0  # packages take longer to import than a short deadline
+_BACKGROUND_SECONDS = 600.0  # for what the client does not wait for
+_CAN_DETACH = sys.platform != "win32"
 _MAX_RESPONSE = 4_000_000  # bytes
 _MAX_LOG = 1_000_000  # bytes; then a new log is started, and one old log is kept
 
@@ -69,11 +70,10 @@ def _handle(event: str, path: str, rest: list[str]) -> None:
         _load_program("..", "..", "server", "helper.py")["run_helper"](path, int(rest[0]))
         return
     seconds = allowed_seconds(event, binding["deadline"])
-    set_deadline(path, event, seconds)
+    set_deadline(path, event, seconds, started)
     data = _read_input()
     problem = ""
-    is_small = len(data) <= MAX_INPUT
-    if is_small and event.lower() not in _COMPACTIONS and not _has_pending(path):
+    if len(data) <= MAX_INPUT and event.lower() not in _COMPACTIONS:
         try:
             answer = forward(path, binding, event, data, started + seconds * _SHARE)
         except (OSError, ValueError) as error:
@@ -81,12 +81,20 @@ def _handle(event: str, path: str, rest: list[str]) -> None:
         else:
             if answer is not None and answer[0] == 200:
                 finish(path, event, answer, started)
+                if _has_pending(path):
+                    detach()
+                    _load_hook()["deliver_pending"](path)
                 return
             problem = f"the service answered {answer[0]}" if answer else ""
-    set_deadline(path, event, _IMPORT_SECONDS)
+    # What was said is kept, although the packages for it may take longer to import.
+    set_deadline(path, event, seconds, started, goes_on=True)
+    _load_hook()["handle_event"](path, event, data, problem, started)
+
+
+def _load_hook() -> "dict[str, Any]":
     if sys.flags.no_site:
         _load_packages()
-    _load_program("hook.py")["handle_event"](path, event, data, problem, started)
+    return _load_program("hook.py")
 
 
 def _load_program(*names: str) -> "dict[str, Any]":
@@ -263,27 +271,51 @@ def _connect(address: tuple[str, int], seconds: float) -> "Any":
     return stream
 
 
-def set_deadline(path: str, event: str, seconds: float) -> float:
-    """End the process silently after that time, not after an earlier one; return when that is."""
+def set_deadline(
+    path: str, event: str, seconds: float, started: float, *, goes_on: bool = False
+) -> float:
+    """End the process silently at that time, not at an earlier one; return when that is.
+
+    With `goes_on`, the client gets the end, and the work is done in the background.
+    """
 
     def end(*_: object) -> None:
         problem = f"stopped after {seconds:g} s, the deadline of this installation"
         write_log(path, event, problem=problem)
-        os._exit(0)
+        if goes_on and _CAN_DETACH:
+            detach()
+        else:
+            os._exit(0)
 
+    deadline = started + seconds
+    left = max(deadline - time.monotonic(), 0.001)
     if sys.platform != "win32":  # a signal also interrupts a regular expression, unlike a thread
         signal.signal(signal.SIGALRM, end)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_REAL, left)
     else:
         import threading
 
         for timer in threading.enumerate():
             if isinstance(timer, threading.Timer):
                 timer.cancel()
-        timer = threading.Timer(seconds, end)
+        timer = threading.Timer(left, end)
         timer.daemon = True
         timer.start()
-    return time.monotonic() + seconds
+    return deadline
+
+
+def detach() -> None:
+    """End the process that the client waits for, and go on in another one."""
+    if sys.platform == "win32":  # the deadline ends what is left
+        return
+    if os.fork():
+        os._exit(0)
+    os.setsid()  # a client may end the group of its hooks
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nowhere, descriptor)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, _BACKGROUND_SECONDS)
 
 
 def write_log(path: str, event: str, **more: "Any") -> None:

@@ -6,6 +6,7 @@ Nothing in a payload is trusted: it names no user, and no file that is read.
 import json
 import os
 import re
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -80,11 +81,12 @@ def _read_id(fields: dict[str, Any], name: str) -> str:
 
 
 def _read_folders(fields: dict[str, Any], name: str) -> tuple[str, ...]:
-    value = fields.get(name)
+    value = fields.get(name) or []
     folders = value if isinstance(value, list) else [value]
     if not all(isinstance(folder, str) and "\0" not in folder for folder in folders):
         raise BadPayload(f"{name} is not a folder")
-    return tuple(filter(None, folders))
+    # A relative one would be a folder of whatever process reads it.
+    return tuple(filter(os.path.isabs, folders))
 
 
 def _read_text(fields: dict[str, Any], name: str) -> str:
@@ -102,8 +104,8 @@ class CapturedEvent(NamedTuple):
     client: Client
     event: HookEvent
     session_id: str
-    folder: str  # the repository, or the folder of the session
-    project: str
+    folder: str  # the repository, or the folder of the session; "": unknown
+    project: str | None
     messages: tuple[CapturedMessage, ...]  # at least one, unless the event has no texts
     is_compacted: bool = False  # the session goes on with a summary of itself
 
@@ -120,7 +122,17 @@ class CapturedEvent(NamedTuple):
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata of the messages."""
-        return {"client": self.client.name, "workspace": self.folder}
+        workspace = {"workspace": self.folder} if self.folder else {}
+        return {"client": self.client.name, **workspace}
+
+    def entry(self, message: CapturedMessage) -> dict[str, Any]:
+        """Return a message of the event in the form in which a service takes it."""
+        return {
+            **message._asdict(),
+            "ts": message.ts or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "project": self.project,
+            "metadata": self.metadata,
+        }
 
     def format_output(self, block: str) -> str:
         """Return what the client expects a hook to print; "" for no block."""
@@ -136,11 +148,11 @@ def read_event(binding: Binding, event_name: str, data: bytes) -> CapturedEvent 
     payload = parse_payload(client, event, data)
     redacted = (each._replace(content=_redact(binding, each.content)) for each in payload.messages)
     messages = tuple(each for each in redacted if each.content)
-    folders = payload.folders or (binding.workspace or os.getcwd(),)
-    if (event.texts and not messages) or any(map(is_ignored, folders)):
+    if (event.texts and not messages) or any(map(is_ignored, payload.folders)):
         return None
-    folder = find_root(binding.workspace or folders[0])
-    project = find_project(folder)
+    if folder := binding.workspace or next(iter(payload.folders), ""):
+        folder = find_root(folder)
+    project = find_project(folder) if folder else None
     is_compacted = payload.source == COMPACT
     return CapturedEvent(client, event, payload.session_id, folder, project, messages, is_compacted)
 

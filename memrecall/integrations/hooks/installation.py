@@ -22,6 +22,7 @@ from memrecall.integrations.hooks.client import log_path
 from memrecall.integrations.hooks.clients import CLIENTS, Client, McpFile
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.settings_files import (
+    SERVER,
     Entries,
     HookEntries,
     McpMember,
@@ -91,6 +92,18 @@ class Installation(NamedTuple):
                 with refusing_unreadable(entries.path):
                     texts[entries.path] = entries.remove(text, getattr(binding, field))
         return texts.changes()
+
+    def leftovers(self) -> list[str]:
+        """Return what a removal leaves, because somebody has changed it since it was added."""
+        after = {change.path: change.after for change in self.plan_removal()}
+        binding = self.read() or Binding(self.client.name, "")
+        return [
+            f"{entries.path} keeps the entry {SERVER}, which was changed; remove it by hand"
+            for field, entries in self._entries(binding).items()
+            if getattr(binding, field)
+            and (text := after.get(entries.path))
+            and entries.is_installed(text)
+        ]
 
     def remove(self) -> list[SettingsChange]:
         """Remove the entries from the client's settings, then the binding.

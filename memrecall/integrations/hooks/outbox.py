@@ -6,13 +6,11 @@ stored.
 
 import json
 import os
-import time
 from contextlib import suppress
 from typing import Any
 
 from memrecall.integrations.hooks.bindings import Binding, HookError, write_private
 from memrecall.integrations.hooks.client import outbox_folder
-from memrecall.integrations.hooks.events import CapturedEvent, CapturedMessage
 
 MAX_PENDING = 2_000
 
@@ -24,25 +22,16 @@ class Outbox:
         self._folder = outbox_folder(binding_path)
         self._binding = binding
 
-    def add(self, message: CapturedMessage, event: CapturedEvent) -> None:
+    def keep(self, message: dict[str, Any]) -> None:
         """Keep a message until it is stored; the same one again changes nothing."""
-        path = self._path(message.message_id)
+        path = self._path(message["message_id"])
         if os.path.exists(path):
             return
         if len(self.pending_ids()) >= MAX_PENDING:
             raise HookError(
                 f"{MAX_PENDING:,} messages are not stored yet; see `memrecall connect --status`"
             )
-        fields = {
-            "user": self._binding.user,
-            "agent": self._binding.agent,
-            "message": {
-                **message._asdict(),
-                "ts": message.ts or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "project": event.project,
-                "metadata": event.metadata,
-            },
-        }
+        fields = {"user": self._binding.user, "agent": self._binding.agent, "message": message}
         write_private(path, json.dumps(fields).encode())
 
     def pending_ids(self) -> list[str]:

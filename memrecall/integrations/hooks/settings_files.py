@@ -17,6 +17,13 @@ from memrecall.integrations.hooks.client import hook_command
 from memrecall.integrations.hooks.clients import Client
 
 _MARK = 3  # arguments that tell an installation: EVENT --config FILE
+# A client ends or warns after a hook that fails; of one that Python does not find, Claude Code
+# erases the prompt. The rest of the command is started, and whatever becomes of it, all is well.
+_LAUNCHER = ("/bin/sh", "-c", 'exec 2>/dev/null; "$0" "$@" || :')
+_PYTHON_LAUNCHER = (
+    "import os, runpy, sys; del sys.argv[0]; path = sys.argv[0];"
+    " os.path.isfile(path) and runpy.run_path(path, run_name='__main__')"
+)
 FILE = "file"  # among what an installation created: the file itself
 SERVER = "memrecall"  # the name of the MCP server
 
@@ -148,7 +155,7 @@ class HookEntries:
         return _remove_created(text, created, dict(self._client.required))
 
     def _command(self, event: str) -> str:
-        return _join(hook_command(event, str(self._binding_path)))
+        return _join(_launch(hook_command(event, str(self._binding_path))))
 
     def _is_current(self, text: str) -> bool:
         """Return whether the entries run this program, not one that has moved, and long enough."""
@@ -246,6 +253,8 @@ class McpTable:
             if table in text or not any(table in text for table in created):
                 return text, tuple(created)
             text = self.remove(text, created)
+        if text is not None and self.is_installed(text):  # somebody has changed the table
+            return text, tuple(created)
         added = (FILE,) if text is None or FILE in created else ()
         text = text or ""
         gap = "" if not text.strip("\ufeff") else newline
@@ -254,11 +263,28 @@ class McpTable:
         return f"{text}{gap}{table}", (*added, f"{gap}{table}")
 
     def remove(self, text: str, created: Sequence[str]) -> str | None:
-        """Remove the table if it is as it was added."""
+        """Remove the table if it is as it was added, and nothing else changes with it.
+
+        A key that was added to its end would become one of the table before it.
+        """
+        rest = text
         for table in created:
             if table != FILE:
-                text = text.replace(table, "", 1)
-        return None if FILE in created and not text.strip() else text
+                rest = rest.replace(table, "", 1)
+        try:
+            is_clean = self._others(rest) == self._others(text) and not self.is_installed(rest)
+        except tomllib.TOMLDecodeError:
+            is_clean = False
+        if not is_clean:
+            return text
+        return None if FILE in created and not rest.strip() else rest
+
+    def _others(self, text: str) -> tuple[dict[str, object], dict[str, object]]:
+        """Return what a text has besides the server: other settings, and other servers."""
+        settings = _parse_toml(text)
+        servers = settings.pop(self._key, None)
+        found = servers if isinstance(servers, dict) else {}
+        return settings, {name: each for name, each in found.items() if name != SERVER}
 
 
 def _remove_created(text: str, created: Sequence[str], required: dict[str, int]) -> str | None:
@@ -277,6 +303,13 @@ def _parse_toml(text: str) -> dict[str, object]:
 
 def _newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
+
+
+def _launch(command: list[str]) -> list[str]:
+    """Return a command that succeeds in silence where the given one is gone or fails."""
+    if sys.platform == "win32":
+        return [*command[:3], "-c", _PYTHON_LAUNCHER, *command[3:]]
+    return [*_LAUNCHER, *command]
 
 
 def _join(arguments: list[str]) -> str:

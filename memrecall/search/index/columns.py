@@ -80,7 +80,8 @@ class Columns:
         for row in changes.vectors:
             number = self.row_of(row.kind, row.key)
             if number is not None:
-                self.vectors.put(number, row.vector)
+                if self.vectors.put(number, row.vector):
+                    self.table.vector_born[:] = NEVER
                 self.table.vector_born[number] = row.change_no
         self.version = changes.through
         self._derived.clear()

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from memrecall.errors import EmbeddingModelMismatch
 from memrecall.search.index.rows import Floats, Rows
 from memrecall.store import VECTOR_DTYPE
 
@@ -44,14 +43,6 @@ def mean_direction(vector: Floats, other: Floats, weight: float) -> Floats:
     return (total / max(float(np.linalg.norm(total)), 1e-9)).astype(np.float32)
 
 
-def _check_length(length: int, dimensions: int) -> None:
-    if length != dimensions:
-        raise EmbeddingModelMismatch(
-            f"a vector has {length} dimensions where others have {dimensions}",
-            hint="Run `memrecall reindex` to embed all rows again",
-        )
-
-
 class VectorBlocks:
     """Vectors in memory: row i is in block i // 2048; rows without a vector are zero.
 
@@ -69,13 +60,19 @@ class VectorBlocks:
         del rows
         return sum(block.nbytes for block in self._blocks.values())
 
-    def put(self, row: int, packed: bytes) -> None:
-        """Set a row's vector from its stored form."""
+    def put(self, row: int, packed: bytes) -> bool:
+        """Set a row's vector from its stored form; return whether all others were dropped.
+
+        They are of another length, and an embedder of this one replaces them one by one.
+        """
         vector = np.frombuffer(packed, dtype=VECTOR_DTYPE)
-        self.dimensions = self.dimensions or len(vector)
-        _check_length(len(vector), self.dimensions)
+        is_first = self.dimensions not in (0, len(vector))
+        if is_first:
+            self._blocks.clear()
+        self.dimensions = len(vector)
         at = row % _BLOCK
         self._reserve(row // _BLOCK, at + 1)[at] = vector
+        return is_first
 
     def _reserve(self, number: int, rows: int) -> Floats:
         """Return a block with room for so many rows."""
@@ -159,12 +156,13 @@ class ExternalUserVectors:
         """Return the memory of the products."""
         return 4 * rows
 
-    def put(self, row: int, packed: bytes) -> None:
-        """Check a row's vector; it is stored in the vector database."""
+    def put(self, row: int, packed: bytes) -> bool:
+        """Note the length of a row's vector, which is stored in the vector database."""
         del row
         length = len(packed) // np.dtype(VECTOR_DTYPE).itemsize
-        self.dimensions = self.dimensions or length
-        _check_length(length, self.dimensions)
+        is_first = self.dimensions not in (0, length)
+        self.dimensions = length
+        return is_first
 
     def similarities(self, query: Floats, rows: int) -> Floats:
         """Return the cosine of the query with each row; 0 where a row has no vector."""

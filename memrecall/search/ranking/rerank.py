@@ -234,8 +234,7 @@ def _spelling_features(query: str, lines: _Lines) -> dict[str, Any]:
 
 
 _FIT = ("coverage", "cosine", "exact", "semantic", "lexical")
-_FITTING = 3  # rows, of which the best and the mean fit count
-_LOG_ROWS = 5  # the place of the number of rows in the query's features
+_FITTING = 3  # rows, of which the best fit counts
 _SEARCH_FEATURES = (
     *("lexical", "exact", "coverage", "semantic", "wordless", "thread", "reply", "day"),
     *("time", "nearby", "speaker", "voice", "lone"),
@@ -324,11 +323,8 @@ class RankingNetwork:
         first = shares[order]
         second = first[1] if len(first) > 1 else 0.0
         sums = np.array([shares.sum(), first[0], first.sum()])
-        fit, row = features.fit[order], features.rows[order[0]]
-        values = [_log_odds(sums), [first[0] - second], features.query]
-        told = np.concatenate([*values, fit.max(axis=0), fit.mean(axis=0), fit[0], row])
-        # Among many rows something always fits a little; among few, what fits is the answer.
-        return np.concatenate([told, told * features.query[_LOG_ROWS] / 5])
+        best = features.fit[order].max(axis=0)
+        return np.concatenate([_log_odds(sums), [first[0] - second], features.query, best])
 
     def answer_share(self, features: RerankFeatures, shares: Floats) -> float:
         """Return the probability that there is an answer."""

@@ -333,12 +333,12 @@ async def read_readiness(request: Request) -> Response:
         return problem_response(_LOADING)
     outcomes = await service.readiness.outcomes()
     checks = {name: "ok" if is_ready else "failed" for name, is_ready in outcomes.items()}
+    reason = service.library.store.database.write_problem
     if not service.readiness.has_failed:
-        reason = service.library.store.database.write_problem
         status = {"status": "read-only", "reason": reason} if reason else {"status": "ready"}
         return JsonResponse({**status, "checks": checks})
     failed = ", ".join(name for name, is_ready in outcomes.items() if not is_ready)
-    details = {"checks": checks}
+    details = {"checks": checks, **({"reason": reason} if reason else {})}
     return problem_response(
         Problem("UNAVAILABLE", f"not ready: {failed}", details, headers=RETRY_AFTER)
     )

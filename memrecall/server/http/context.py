@@ -22,7 +22,7 @@ from fastapi import Depends, Request
 from memrecall.embedding import Embedder
 from memrecall.embedding.base import ThreadedEmbedder
 from memrecall.embedding.embedders import HashEmbedder
-from memrecall.errors import MemrecallError, NotFound
+from memrecall.errors import MemrecallError, NotFound, StorageError
 from memrecall.library.spaces import enter_all
 from memrecall.memory import AsyncMemory, Library, recall
 from memrecall.scope import SPACE_PREFIX, Scope, SpaceRole
@@ -39,7 +39,7 @@ from memrecall.workers import SMALL_TEXT, in_process
 
 log = logging.getLogger("memrecall.server")
 
-CHECK_SECONDS, _OPTIONAL_SECONDS = 5.0, 1.0  # for one check
+CHECK_SECONDS = 1.0  # for one check
 _FAILED_SECONDS = 1.0  # until a failed check runs again
 _READY_TEXT = "ready"
 _OPENED_USERS = 3  # whose indexes are open when the service is ready
@@ -99,14 +99,27 @@ class Readiness:
             return
         check = self.checks[name]
         try:
-            async with asyncio.timeout(CHECK_SECONDS if check.is_required else _OPTIONAL_SECONDS):
-                await check.run()
+            await _in_time(check)
         except (MemrecallError, TimeoutError) as error:
             fields = {"check": name, "error": type(error).__name__}
             log.warning("not ready", extra={"fields": fields})
             self._outcomes[name] = (False, self._clock() + _FAILED_SECONDS)
         else:
             self._outcomes[name] = (True, self._clock() + check.seconds)
+
+
+async def _in_time(check: Check) -> None:
+    """Run a check; TimeoutError if it takes longer, or takes long to give up."""
+    task = asyncio.ensure_future(check.run())
+    try:
+        await asyncio.wait([task], timeout=CHECK_SECONDS)
+    finally:
+        if not task.done():  # The driver of a frozen server waits for seconds to cancel a query.
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            task.cancel()
+    if not task.done():
+        raise TimeoutError
+    task.result()
 
 
 def _library_checks(library: Library) -> dict[str, Check]:
@@ -120,7 +133,9 @@ def _library_checks(library: Library) -> dict[str, Check]:
     if embedder is not None:  # a remote one costs money, so it is not asked every second
 
         async def ask_embedder() -> None:
-            await embedder.embed([_READY_TEXT])
+            vectors = await embedder.embed([_READY_TEXT])
+            with suppress(StorageError):  # the check of the database says so
+                await library.store.vectors(embedder.model).check_model(vectors.shape[1])
 
         checks["embedder"] = Check(ask_embedder, seconds=30.0, is_required=False)  # words suffice
     return checks

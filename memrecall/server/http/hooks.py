@@ -133,7 +133,9 @@ async def store_event(library: Library, scope: Scope, event: CapturedEvent) -> i
 async def _rename_project(context: RequestContext, scope: Scope, event: CapturedEvent) -> None:
     """Move what was stored before a folder had a remote to the name of the remote, once."""
     key = (scope.user_id, event.folder)
-    if event.project != event.folder and key not in context.service.renamed:
+    if event.project is None or event.project == event.folder:
+        return
+    if key not in context.service.renamed:
         await context.library.store.projects.rename(*key, event.project)
         context.service.renamed.add(key)
 

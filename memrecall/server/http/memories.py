@@ -263,7 +263,7 @@ async def list_jobs(query: _Owner, context: Context) -> Response:
 
 @router.get("/jobs/{job_id}", **route_options("read_job", Job))
 async def read_job(job_id: PathId, query: _Owner, context: Context) -> Response:
-    """Read the state of background work, for a day; a running add ends with its process."""
+    """Read the state of background work, for a day; a later process goes on with what is left."""
     job = await (await context.active_memory(query.user_id, project=query.project)).job(job_id)
     return JsonResponse(_public_job(job))
 

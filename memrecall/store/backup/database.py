@@ -7,12 +7,11 @@ backup of PostgreSQL restores into SQLite as well as the reverse.
 import asyncio
 import hashlib
 import json
-import secrets
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, StorageError
 from memrecall.progress import Advance
+from memrecall.store.backup.drafts import (
+    BACKUP_FOLDERS,
+    make_draft,
+    noting_folder,
+    sweep_drafts,
+)
 from memrecall.store.backup.folder import publish, sync_file, sync_folder
 from memrecall.store.database.dialect import ConnectionOptions
 from memrecall.store.database.distribution import SHARD_FACT, USER_TABLES, begin_distributed_changes
@@ -35,14 +40,14 @@ from memrecall.store.database.statements import insert_missing, new_epoch, selec
 from memrecall.store.database.tables import agents, meta, metadata, users
 from memrecall.store.owners import Owners
 from memrecall.store.store import Store
+from memrecall.store.vectors import EMBEDDING_FACTS
 from memrecall.store.workspaces import typed_os_errors
 from memrecall.types import format_time
 
 _ROWS = 1_000  # of a batch
 _MANIFEST = "backup"  # a row of `memrecall_meta`: the digest of each table
-_PORTABLE_FACTS = ("text_version", "embedding_model", SPACES_FACT)  # others name one database
-_NOT_COPIED = (_MANIFEST, SHARD_FACT)
-_SIDE_FILES = ("", "-wal", "-shm", "-journal")
+_PORTABLE_FACTS = ("text_version", *EMBEDDING_FACTS, SPACES_FACT)  # others name one database
+_NOT_COPIED = (_MANIFEST, SHARD_FACT, BACKUP_FOLDERS)
 
 BackupRow = dict[str, Any]
 
@@ -84,22 +89,25 @@ async def backup_database(store: Store, file: Path, advance: Advance) -> dict[st
     """
     if await asyncio.to_thread(file.exists):
         raise InvalidArgument(f"{file} exists already", hint="Choose another name, or remove it")
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        async with await Store.open(str(temporary), durability="normal") as target:
-            await _fill(store.database, target.database, advance)
-        with typed_os_errors(file.parent):
-            await asyncio.to_thread(_make_single_file, temporary)
-            async with _open_backup(temporary) as backup:
-                counts = await asyncio.to_thread(_verify, backup)
-            publish(temporary, file)
-            sync_folder(file.parent)
-    except FileExistsError:
-        raise InvalidArgument(f"{file} exists already", hint="Choose another name") from None
-    finally:
-        for suffix in _SIDE_FILES:
-            with suppress(OSError):
-                temporary.with_name(temporary.name + suffix).unlink()
+    await asyncio.to_thread(sweep_drafts, file.parent)
+    async with noting_folder(store.database, file.parent):
+        with make_draft(file) as draft:
+            return await _write(store, draft, file, advance)
+
+
+async def _write(store: Store, draft: Path, file: Path, advance: Advance) -> dict[str, int]:
+    """Write and verify a draft, and give it its name; return the number of rows."""
+    async with await Store.open(str(draft), durability="normal") as target:
+        await _fill(store.database, target.database, advance)
+    with typed_os_errors(file.parent):
+        await asyncio.to_thread(_make_single_file, draft)
+        async with _open_backup(draft) as backup:
+            counts = await asyncio.to_thread(_verify, backup)
+        try:
+            publish(draft, file)
+        except FileExistsError:
+            raise InvalidArgument(f"{file} exists already", hint="Choose another name") from None
+        sync_folder(file.parent)
     return counts
 
 

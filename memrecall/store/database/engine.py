@@ -124,6 +124,7 @@ class Database:
         """Raise StorageError if a SQLite file is gone; ask a server whether it accepts writes."""
         if self._guard is not None:  # SQLite still reads a file that was deleted
             self._guard.check()
+            self._guard.check_log_length()
         if self.dialect.read_only_probe is not None:
             (row,) = await self.fetch(self.dialect.read_only_probe)
             setting: WriteProblem | None = "read-only setting" if row.is_read_only == "on" else None
@@ -342,6 +343,8 @@ class Database:
             changes = driver.total_changes
             with writing.begin():
                 result = run_in_place(work(cast(AsyncConnection, ThreadConnection(writing))))
+            if self._guard is not None:
+                self._guard.note_log_size()
             if driver.total_changes > changes:  # A commit without changes succeeds on a full disk.
                 self._writes.record_success()
             return result
@@ -369,6 +372,8 @@ class Database:
         try:
             async with self.autocommit() as connection:
                 await connection.exec_driver_sql(self.dialect.truncate_log_command)
+                if self._guard is not None:
+                    self._guard.note_log_size()
         except StorageFull as error:
             # What was erased is committed: the caller must not take it for undone.
             log.warning("erased bytes stay in the log until there is space: %s", error)

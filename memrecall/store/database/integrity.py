@@ -1,6 +1,10 @@
 """Is a database whole: the file of SQLite, and the rows of both databases."""
 
+import logging
 import os
+import struct
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +30,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from memrecall.errors import StorageReadOnly, StorageUnreachable
 
+_logger = logging.getLogger(__name__)
+
 META_TABLE = "memrecall_meta"  # only databases of memrecall have it
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100  # bytes
@@ -33,6 +39,9 @@ _RISKS = {
     "fsync": "a power failure can damage the database",
     "synchronous_commit": "a crash of the server can lose writes that were acknowledged",
 }
+# Of the index of a log: whether it is valid, the size of a page, and the number of pages.
+_INDEX_HEADER = struct.Struct("=12x ?x H I 28x")
+_LOG_HEADER, _PAGE_HEADER = 32, 24  # bytes
 _LOG = "memrecall_log"  # in the notes of a connection: which file was its log
 
 
@@ -48,7 +57,9 @@ class FileGuard:
         self._identity = (status.st_dev, status.st_ino)
         self._size = status.st_size
         self._has_lost_log = False
+        self._has_cut_log = False
         self._log: tuple[int, int] | None = None
+        self._log_size = 0  # after the last commit or check
 
     def watch(self, engine: Engine) -> None:
         """Check the file when a connection is opened and before every commit."""
@@ -77,14 +88,62 @@ class FileGuard:
                 hint="Stop all processes that use it, but do not kill them: closing the database "
                 "saves what the log contains",
             )
+        self.check_log_length()
+
+    def note_log_size(self) -> None:
+        """Remember how long the log is, after a commit or after it was emptied."""
+        self._log_size = self._measure_log()
+
+    def check_log_length(self) -> None:
+        """Raise StorageUnreachable if the log lost what was committed to it."""
+        if not self._has_cut_log:
+            if self.has_lost_log() or not self._is_log_cut():
+                return
+            self._has_cut_log = True
+            _logger.error("%s was cut while it was open: commits in it are lost", self._log_file)
+        raise StorageUnreachable(
+            f"{self._log_file} was cut while it was open; nothing was written",
+            hint="Start again: what was committed before the cut is read. Else restore a backup",
+        )
+
+    def _is_log_cut(self) -> bool:
+        """Return whether the log lacks pages that its index counts.
+
+        Another process may have emptied it. SQLite then first counts no page, and writes pages
+        before it counts them again: the index is another one afterwards.
+        """
+        last_size = self._log_size
+        self.note_log_size()
+        if self._log_size >= last_size:
+            return False
+        index = self._file.with_name(self._file.name + "-shm")
+        header = _read_start(index, _INDEX_HEADER.size)
+        if len(header) < _INDEX_HEADER.size:
+            return False
+        is_valid, page_size, pages = _INDEX_HEADER.unpack(header)
+        page_size = 65_536 if page_size == 1 else page_size
+        length = _LOG_HEADER + pages * (_PAGE_HEADER + page_size)
+        is_short = bool(is_valid and pages and self._measure_log() < length)
+        return is_short and _read_start(index, _INDEX_HEADER.size) == header
+
+    @property
+    def _log_file(self) -> Path:
+        return self._file.with_name(self._file.name + "-wal")
+
+    def _measure_log(self) -> int:
+        try:
+            return self._log_file.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def has_lost_log(self) -> bool:
         """Return True if the log is not the one that the last commit was written to."""
-        return self._has_lost_log or (self._log is not None and self._find_log() != self._log)
+        is_lost = self._has_lost_log or self._has_cut_log
+        return is_lost or (self._log is not None and self._find_log() != self._log)
 
     def _find_log(self) -> tuple[int, int] | None:
         try:
-            status = self._file.with_name(self._file.name + "-wal").stat()
+            status = self._log_file.stat()
         except FileNotFoundError:
             return None
         return status.st_dev, status.st_ino
@@ -109,10 +168,19 @@ class FileGuard:
         )
 
 
+def _read_start(file: Path, size: int) -> bytes:
+    """Return the first bytes of a file of an open database, read by another process.
+
+    Closing any handle of such a file would release the locks that SQLite holds on it for this one.
+    """
+    script = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read(int(sys.argv[2])))"
+    command = [sys.executable, "-I", "-S", "-c", script, str(file), str(size)]
+    return subprocess.run(command, capture_output=True).stdout
+
+
 def is_truncated(file: Path) -> bool:
     """Return whether a SQLite file has fewer pages than its header says, or no header."""
-    with file.open("rb") as stream:
-        header = stream.read(_HEADER)
+    header = _read_start(file, _HEADER)
     if len(header) < _HEADER or not header.startswith(_MAGIC):
         return True
     page_size = int.from_bytes(header[16:18], "big")

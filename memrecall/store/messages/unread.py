@@ -91,6 +91,16 @@ class UnreadMessages:
         rows = await self._database.fetch(statement.order_by(*SESSION_ORDER).limit(limit))
         return [to_message(row) for row in rows]
 
+    async def among(self, message_ids: Sequence[str]) -> list[Message]:
+        """Return those of some messages that are unread, in the order of their session."""
+        found: list[Message] = []
+        for batch in split(list(message_ids)):
+            statement = select_messages(self._scope).where(
+                *self._conditions, messages.c.message_id.in_(batch)
+            )
+            found += map(to_message, await self._database.fetch(statement))
+        return sorted(found, key=lambda message: (message.ts, message.sequence_no))
+
     async def forgotten(self) -> frozenset[str]:
         """Return the messages, stored still, that somebody has deleted or purged a memory of.
 
