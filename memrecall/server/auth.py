@@ -100,9 +100,14 @@ class Principal:
     @classmethod
     def from_key(cls, key: Key) -> "Principal":
         """Return the principal of a key."""
-        is_admin = key.users is None and Permission.OPERATOR in key.permissions
         fields = (key.key_id, key.users, key.agent_id, key.read_only, key.permissions)
-        return cls(*fields, reads=AdminReads() if is_admin else None)
+        principal = cls(*fields)
+        return replace(principal, reads=AdminReads()) if principal.is_admin else principal
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may act for any user, as an operator on the machine of the database does."""
+        return self.users is None and Permission.OPERATOR in self.permissions
 
     @property
     def actor(self) -> str:

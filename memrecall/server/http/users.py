@@ -278,7 +278,8 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
     memory = await _whole_user(user_id, context)
     lines = (await request.body()).split(b"\n")
     context.log_fields["lines"] = len(lines)
-    counts = await memory.import_(line for line in lines if line.strip())
+    filled = (line for line in lines if line.strip())
+    counts = await memory.import_(filled, invite=not context.principal.is_admin)
     return JsonResponse({"rows": counts, "statuses": counts.statuses, "skipped": counts.skipped})
 
 

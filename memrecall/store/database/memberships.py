@@ -19,8 +19,12 @@ from memrecall.types import MemoryRecord, Message
 SPACES_FACT = "spaces"
 Row = TypeVar("Row", bound=Message | MemoryRecord)
 
+# Before the role of an invitation. Whoever reads grants reads the plain roles alone, so that an
+# invitation grants nothing, in earlier versions too.
+_INVITED = "invited:"
 # A row that no version writes must not fail the requests of its member.
 IS_GRANT = memberships.c.role.in_([role.value for role in SpaceRole])
+IS_INVITATION = memberships.c.role.in_([_INVITED + role.value for role in SpaceRole])
 _OF_MEMBER = (
     IS_GRANT,
     memberships.c.user_id == bindparam("of_owner"),
@@ -29,7 +33,7 @@ _OF_MEMBER = (
 _ROLE = select(memberships.c.role).where(*_OF_MEMBER)
 _OF_EITHER = memberships.c.member.in_([bindparam("of_member"), bindparam("of_key")])
 _NAMES = select(memberships.c.member, memberships.c.name).where(
-    memberships.c.user_id == bindparam("of_owner")
+    memberships.c.user_id == bindparam("of_owner"), IS_GRANT
 )
 # Every request in a space executes it: one statement for the version and the membership.
 _ENTRY = (
@@ -44,6 +48,16 @@ _ENTRY = (
     .join(memberships, memberships.c.user_id == users.c.user_id)
     .where(users.c.user_id == bindparam("of_owner"), _OF_EITHER, IS_GRANT)
 )
+
+
+def store_role(role: SpaceRole, *, is_invited: bool) -> str:
+    """Return a role as it is stored, of a grant or of an invitation."""
+    return f"{_INVITED if is_invited else ''}{role.value}"
+
+
+def read_role(stored: str) -> SpaceRole:
+    """Return the role of a grant or of an invitation."""
+    return SpaceRole(stored.removeprefix(_INVITED))
 
 
 async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope, Any]:
