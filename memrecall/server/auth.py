@@ -39,6 +39,7 @@ USER_HEADER, PROJECT_HEADER = "X-Memrecall-User", "X-Memrecall-Project"
 SPACES_HEADER = "X-Memrecall-Spaces"  # that searches and recalls cover too
 SCOPE_HEADERS = (USER_HEADER, PROJECT_HEADER, SPACES_HEADER)
 MAX_SPACES = 16  # of a request: each is searched
+_REVOKED = "the key was revoked or has expired"
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
@@ -200,6 +201,11 @@ class Principal:
             return next(iter(self.users))
         return self.named_user
 
+    async def require_valid(self, keys: Keys) -> None:
+        """Raise UNAUTHENTICATED if the key was revoked or has expired during a stream."""
+        if self.key_id != LOCAL and await keys.find_valid(self.key_id) is None:
+            raise _unauthenticated(_REVOKED)
+
     def require_write(self) -> None:
         """Raise PERMISSION_DENIED if the key or the service is read-only."""
         if self.reads is not None:
@@ -307,7 +313,7 @@ class Authenticator:
             return self._restrict(await self._authenticate_local(headers, client, message))
         key = await self._keys.find_valid(key_id)
         if key is None:
-            raise _unauthenticated("the key was revoked or has expired")
+            raise _unauthenticated(_REVOKED)
         return self._restrict(Principal.from_key(key))
 
     def _restrict(self, principal: Principal) -> Principal:
