@@ -24,7 +24,7 @@ from memrecall.store.database.locks import (
     lock_scopes,
     lock_users,
 )
-from memrecall.store.database.memberships import note_spaces, read_role, store_role
+from memrecall.store.database.memberships import note_spaces, role_of_row, store_role
 from memrecall.store.database.memory_tables import MEMORY_TABLES, memberships
 from memrecall.store.database.statements import select_by_keys, split
 from memrecall.store.database.tables import memories, messages, sessions, tombstones, users
@@ -122,7 +122,7 @@ class Merge:
         """Turn the grants of users into invitations: a file cannot consent for them."""
         for row in rows:
             if not row["member"].startswith(KEY_MEMBER):
-                row["role"] = store_role(read_role(row["role"]), is_invited=True)
+                row["role"] = store_role(role_of_row(row["role"]), is_invited=True)
                 row |= {"granted_by": self._inviter, "created_at": now}
 
     async def _find_new(self, table: Table) -> list[ExportedRow]:

@@ -46,7 +46,7 @@ from memrecall.store.database.memberships import (
     enter_space,
     note_spaces,
     read_member_names,
-    read_role,
+    role_of_row,
     store_role,
 )
 from memrecall.store.database.memory_tables import audit_log, memberships, revisions
@@ -231,7 +231,7 @@ class Spaces:
         rows = await self._database.fetch(of_member.order_by(users.c.user_id))
         return [
             Invitation(
-                space_id, row.user_name or space_id, read_role(row.role), row.granted_by, row[-1]
+                space_id, row.user_name or space_id, role_of_row(row.role), row.granted_by, row[-1]
             )
             for row in rows
             if (space_id := space_of(row.user_id)) is not None
@@ -493,7 +493,7 @@ async def _read_members(
     else:
         rows = (await reads.execute(statement)).all()
     return [
-        SpaceMember(**row._asdict() | {"role": read_role(row.role), "is_invited": is_invited})
+        SpaceMember(**row._asdict() | {"role": role_of_row(row.role), "is_invited": is_invited})
         for row in rows
     ]
 

@@ -49,7 +49,7 @@ from memrecall.types import Language, Origin
 McpRequest = ServerRequestContext[Any, Any]
 ContextOf = Callable[[McpRequest], Awaitable[ToolContext]]
 Limiter = Callable[[], AbstractAsyncContextManager[None]]
-Check = Callable[[], Awaitable[None]]
+Guard = Callable[[], Awaitable[None]]
 
 ACTOR = "mcp"
 
@@ -330,7 +330,7 @@ def make_context(
     write_spaces: frozenset[str] = frozenset(),
     is_trusted: bool = False,
     limiter: Limiter = nullcontext,
-    check: Check | None = None,
+    check: Guard | None = None,
 ) -> ToolContext:
     """Return the context of one caller; `limiter` limits its recalls.
 
@@ -370,7 +370,7 @@ def make_ingestor(library: Library, model_client: Any) -> Ingestor:
 
 
 async def _recall(
-    run: Callable[..., Awaitable[RecallResult]], request: McpRequest | None, check: Check | None
+    run: Callable[..., Awaitable[RecallResult]], request: McpRequest | None, check: Guard | None
 ) -> RecallResult:
     """Recall; a caller that sent a progress token is told of each tool call."""
     if request is None or (request.meta or {}).get("progress_token") is None:

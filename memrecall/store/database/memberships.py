@@ -55,7 +55,7 @@ def store_role(role: SpaceRole, *, is_invited: bool) -> str:
     return f"{_INVITED if is_invited else ''}{role.value}"
 
 
-def read_role(stored: str) -> SpaceRole:
+def role_of_row(stored: str) -> SpaceRole:
     """Return the role of a grant or of an invitation."""
     return SpaceRole(stored.removeprefix(_INVITED))
 
