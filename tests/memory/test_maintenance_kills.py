@@ -4,6 +4,7 @@ import asyncio
 import json
 import secrets
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -154,7 +155,7 @@ async def test_killed_import_leaves_whole_parts_that_the_next_one_completes(
         child = Child(killed_maintenance.import_export, location, user, str(file))
         kill(child, RANDOM.randint(1, 2 * len(parts) - 2))
         async with await killed_maintenance.open_library(location, SIZES[0]) as library:
-            await wait_until(lambda store=library.store: has_no_other_connections(store))
+            await wait_until(partial(has_no_other_connections, library.store))
             assert not any((await library.store.find_damage(deep=True)).values())
             count = sum(map(len, (await read_rows(library, user)).values())) - len(own)
             assert count in {sum(sizes[:end]) for end in range(len(parts) + 1)}
