@@ -126,7 +126,8 @@ class SharedSpaces(AsyncMachine):
         space = self._spaces.get(name, NOBODY)
         least = SpaceRole.READER if user == member else SpaceRole.ADMIN
         expected = space.refusal(user, least)
-        if expected is None and space.invited.pop(member, None):
+        if expected is None and member in space.invited:
+            del space.invited[member]
             self._attempt(self._user(user).space(name).remove_member(member), None)
             return
         if expected is None and member not in space.members:
