@@ -51,6 +51,16 @@ class MemrecallError(Exception):
         return _restore, (type(self), self.args, self.__dict__)
 
 
+def describe_for_log(error: BaseException) -> str:
+    """Return an error as a log may have it: only its type if its message may quote a caller.
+
+    Such messages name users, and errors of plugins may have contents.
+    """
+    is_typed = isinstance(error, MemrecallError)
+    is_quoting = isinstance(error, InvalidArgument | NotFound | Conflict | Disabled)
+    return str(error) if is_typed and not is_quoting else type(error).__name__
+
+
 def _restore(kind: type[MemrecallError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)

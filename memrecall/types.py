@@ -96,7 +96,7 @@ def check_id(name: str, value: str) -> str:
     return value
 
 
-def check_name(name: str, value: str) -> str:
+def check_shown_name(name: str, value: str) -> str:
     """Return `value`, stripped, if it can be a name that others see: at most 255 characters.
 
     Like an id it has no control characters, and none that change the direction of a text.

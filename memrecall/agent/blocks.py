@@ -17,7 +17,13 @@ from memrecall.agent.prompt_view import (
 )
 from memrecall.agent.result import RecallResult
 from memrecall.agent.trace import Observer
-from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
+from memrecall.errors import (
+    CassetteMismatch,
+    InvalidArgument,
+    MemrecallError,
+    ScriptExhausted,
+    describe_for_log,
+)
 from memrecall.messages import is_from_user, name_sources, parse_messages, strip_markers
 from memrecall.model import protocol
 from memrecall.text.language import language_of
@@ -76,6 +82,6 @@ class BlockRecaller:
         except (CassetteMismatch, ScriptExhausted):
             raise  # an error of whoever records or scripts the run
         except MemrecallError as error:
-            _log.warning("no recall: %s", error)
+            _log.warning("no recall: %s", describe_for_log(error))
             return write_failure(error.message, language_of(text)), None
         return write_block(result, self._characters, place=self._place), result

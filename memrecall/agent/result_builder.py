@@ -18,7 +18,7 @@ from memrecall.agent.state import UNKNOWN_USER, RecallState
 from memrecall.agent.tools.control import write_handoff_message
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.trace_events import HandoffEvent, StopEvent
-from memrecall.errors import MemrecallError, WorkerFailed
+from memrecall.errors import MemrecallError, WorkerFailed, describe_for_log
 from memrecall.json_objects import make_storable
 from memrecall.messages import strip_markers
 from memrecall.scope import Permission
@@ -267,7 +267,8 @@ async def _store_trace(state: RecallState, result: RecallResult, keep_days: int)
         seconds = min(_TRACE_SECONDS, seconds_left(math.inf) / 2)
         await run_within(RequestDeadline(seconds), store())
     except MemrecallError as error:
-        _log.warning("the trace %s was not stored: %s", result.trace.trace_id, error)
+        problem = describe_for_log(error)
+        _log.warning("the trace %s was not stored: %s", result.trace.trace_id, problem)
 
 
 def _new_trace(state: RecallState, result: RecallResult) -> NewTrace:

@@ -51,9 +51,14 @@ def list_grants(space: SpaceId, shared: UserOptions) -> None:
 
 
 def _describe_grant(item: dict[str, Any]) -> str:
-    by = {None: "", "*": ", by an operator"}.get(item["granted_by"], f", by {item['granted_by']}")
+    by = _describe_granter(item["granted_by"])
     text = f"{item['member']:<24} {item['role']:<11} {item['name'] or ''}"
-    return _line(text, f"since {output.minute_of(item['since'])}{by}")
+    verb = "invited" if item["status"] == "invited" else "since"
+    return _line(text, f"{verb} {output.minute_of(item['since'])}{by}")
+
+
+def _describe_granter(member: str | None) -> str:
+    return {None: "", "*": ", by an operator"}.get(member or None, f", by {member}")
 
 
 @space_commands.command("add")
@@ -63,15 +68,44 @@ def admit(
     shared: UserOptions,
     role: SpaceRoleOption = "reader",
     name: ShownName = None,
+    invite: Annotated[bool, Option("--invite", help="Ask the user, who has to accept.")] = False,
 ) -> None:
     """Add a member, or change their role or name."""
-    result = shared.with_memory(lambda m: m.space(space).set_member(member, role, name=name))
-    shared.print_outcome(_line(f"{member} is {role} of {space}"), result)
+    fields: Any = {"name": name, "invite": invite}
+    result = shared.with_memory(lambda m: m.space(space).set_member(member, role, **fields))
+    verb = "is invited as" if result["status"] == "invited" else "is"
+    shared.print_outcome(_line(f"{member} {verb} {role} of {space}"), result)
+
+
+@space_commands.command("invitations")
+def show_invitations(shared: UserOptions) -> None:
+    """List the spaces that the user is invited to."""
+    items = shared.with_memory(lambda memory: memory.invitations())
+    notes = (
+        f"{output.minute_of(i['invited_at'])}{_describe_granter(i['invited_by'])}" for i in items
+    )
+    lines = [_line(_SPACE.format_map(i), note) for i, note in zip(items, notes, strict=True)]
+    shared.print_page({"items": items}, lines, empty="no invitations")
+
+
+@space_commands.command("accept")
+def accept(space: SpaceId, shared: UserOptions) -> None:
+    """Join a space that the user is invited to."""
+    joined = shared.with_memory(lambda memory: memory.accept_invitation(space))
+    shared.print_outcome(_line(f"{joined['role']} of {space}"), joined)
+
+
+@space_commands.command("decline")
+def decline(space: SpaceId, shared: UserOptions) -> None:
+    """Decline to join a space that the user is invited to."""
+    shared.with_memory(lambda memory: memory.decline_invitation(space))
+    fields = {"space_id": space, "declined": True}
+    shared.print_outcome(_line(f"the invitation to {space} is declined"), fields)
 
 
 @space_commands.command("remove")
 def dismiss(space: SpaceId, member: MemberId, shared: UserOptions) -> None:
-    """Remove a member, or leave; what they wrote stays."""
+    """Remove a member, withdraw an invitation, or leave; what they wrote stays."""
     shared.with_memory(lambda memory: memory.space(space).remove_member(member))
     fields = {"space_id": space, "member": member, "removed": True}
     shared.print_outcome(_line(f"{member} is no longer a member of {space}"), fields)

@@ -28,6 +28,7 @@ from memrecall.errors import (
     InvalidArgument,
     MemrecallError,
     ScriptExhausted,
+    describe_for_log,
     install_command,
 )
 from memrecall.memory.memory import AsyncMemory
@@ -332,7 +333,7 @@ def report_failure(task: str, error: Exception) -> str:
     if isinstance(error, CassetteMismatch | ScriptExhausted):
         raise error
     if isinstance(error, MemrecallError):
-        _log.warning("%s failed: %s", task, error)
+        _log.warning("%s failed: %s", task, describe_for_log(error))
         return error.message
     _log.error("%s failed", task, exc_info=error)
     return type(error).__name__

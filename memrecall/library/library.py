@@ -308,7 +308,12 @@ class Library(SpaceSearch, VectorStatus):
                 yield to_record(table, {"user_id": user_id, **row})
 
     async def import_user(
-        self, user_id: str, records: Iterable[Mapping[str, Any]], member: Scope | None = None
+        self,
+        user_id: str,
+        records: Iterable[Mapping[str, Any]],
+        member: Scope | None = None,
+        *,
+        invite: bool = False,
     ) -> ImportCounts:
         """Store what `export_user` yielded and return the counts by table."""
         elsewhere = () if self.graphs.is_in_store else GRAPH_TABLES
@@ -321,7 +326,7 @@ class Library(SpaceSearch, VectorStatus):
             else:
                 rest.append(record)
         await self.vectors.prepare()
-        counts = await import_user(self.store.database, user_id, rest, member)
+        counts = await import_user(self.store.database, user_id, rest, member, invite=invite)
         if any(graph_rows.values()):
             scope = Scope.of_owner(user_id)
             await self.graphs.transact(scope, lambda rows: import_rows(rows, graph_rows))

@@ -39,6 +39,7 @@ from memrecall.errors import (
     InvalidArgument,
     MemrecallError,
     StorageError,
+    describe_for_log,
 )
 from memrecall.plugins import find_plugin, require_plugin
 from memrecall.search.index.external import VectorDB
@@ -451,7 +452,7 @@ class VectorWriter:
 
     def _note_failure(self, error: MemrecallError) -> None:
         self.failure = str(error)
-        log.warning("rows are stored but not embedded yet: %s", error)
+        log.warning("rows are stored but not embedded yet: %s", describe_for_log(error))
 
 
 class VectorStatus:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from memrecall.errors import CallerError, Conflict, InvalidArgument, NotFound
+from memrecall.errors import CallerError, Conflict, InvalidArgument, NotFound, describe_for_log
 from memrecall.extraction.protocol import Utterance
 from memrecall.library.library import Library
 from memrecall.memory.ingest import ADD_JOB, CONTEXT, Addition, Derived, Ingestor
@@ -159,7 +159,7 @@ class Extractions:
     def _end(self, run: str, task: "asyncio.Task[dict[str, Any]]") -> None:
         del self._running[run]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("the extraction %s failed: %s: %s", run, type(error).__name__, error)
+            log.warning("the extraction %s failed: %s", run, describe_for_log(error))
 
     def find_running(self, run: str) -> "_Running | None":
         """Return a run of this process, None if it has ended."""
@@ -215,7 +215,7 @@ class Extractions:
                 await self._jobs.run(store, work, user_id, job["job_id"], about)
             # An extractor may be a plugin; whatever it raises, others can be finished.
             except Exception as error:
-                log.warning("an addition is not finished: %s: %s", type(error).__name__, error)
+                log.warning("an addition is not finished: %s", describe_for_log(error))
 
     async def _finish_addition(self, user_id: str, work: dict[str, Any]) -> dict[str, Any]:
         if space_of(user_id) is not None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
 
-from memrecall.errors import InvalidArgument, MemrecallError, NotFound
+from memrecall.errors import InvalidArgument, MemrecallError, NotFound, describe_for_log
 from memrecall.scope import Scope
 from memrecall.store import JOB_PREFIX, Checkpoint, SessionState, Store
 from memrecall.timing.deadlines import current_deadline, in_background
@@ -53,7 +53,7 @@ class Schedule:
             try:
                 await self._work(self._stopping)
             except MemrecallError as error:
-                _log.warning("%s failed: %s", self._name, error)
+                _log.warning("%s failed: %s", self._name, describe_for_log(error))
 
 
 When = Literal["add", "demand"]
@@ -157,7 +157,7 @@ async def _save_end(record: SessionState, state: dict[str, Any]) -> None:
     except InvalidArgument:
         await record.save({**state, "result": None})
     except MemrecallError as error:  # The process that runs the job knows its state all the same.
-        _log.warning("the state of a job is not stored: %s", error)
+        _log.warning("the state of a job is not stored: %s", describe_for_log(error))
 
 
 def _record(store: Store, owner: str, job_id: str) -> SessionState:
@@ -281,7 +281,7 @@ class Jobs:
         try:
             await _save_start(_record(store, owner, job_id), about)
         except MemrecallError as error:  # Its end may be stored.
-            _log.warning("the state of a job is not stored: %s", error)
+            _log.warning("the state of a job is not stored: %s", describe_for_log(error))
         return await self._run(store, task, owner, job_id, about)
 
     async def _run(

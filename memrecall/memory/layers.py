@@ -153,11 +153,13 @@ class UserInfo:
 
     def __init__(self, library: Library, scope: Scope) -> None:
         self._listing = library.store.memories(scope)
+        self._spaces, self._scope = library.store.spaces, scope
 
     async def profile(self, subject: str = USER) -> dict[str, list[dict[str, Any]]]:
         """Return the current values of each profile field, latest first, with their sources."""
         profile_filter = read_filter({"subject": subject, "field": {"ne": None}})
         page = await self._listing.page(MemoryQuery(profile_filter), limit=_LIMIT)
+        names = await self._spaces.names(self._scope.user_id) if self._scope.space else {}
         profile: dict[str, list[dict[str, Any]]] = {}
         for record in page.items:
             item = {
@@ -166,6 +168,8 @@ class UserInfo:
                 "since": format_time(record.since),
                 "evidence": list(record.source_message_ids),
             }
+            if record.author is not None:
+                item["author"] = names.get(record.author, record.author)
             profile.setdefault(str(record.field), []).append(item)
         return profile
 

@@ -343,13 +343,17 @@ class RetentionMixin(MemoryBase):
                     yield json.dumps(record, ensure_ascii=False)
 
     async def import_(
-        self, lines: Iterable[str | bytes], user_id: str | None = None
+        self, lines: Iterable[str | bytes], user_id: str | None = None, *, invite: bool = False
     ) -> ImportCounts:
-        """Import the lines of `export`, all or none; return the counts by table."""
+        """Import the lines of `export`, all or none; return the counts by table.
+
+        With `invite`, users whom the export of a space names become members when they accept.
+        """
         scope = self._scope_without_agent(user_id)
         library = (await self._open()).library
         records = await asyncio.to_thread(parse_records, list(lines))
-        counts = await library.import_user(scope.user_id, records, scope if scope.space else None)
+        member = scope if scope.space else None
+        counts = await library.import_user(scope.user_id, records, member, invite=invite)
         await self._log_transfer("import", scope, sum(counts.values()))
         return counts
 

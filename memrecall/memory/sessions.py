@@ -1,6 +1,6 @@
 """The methods of `AsyncMemory` for sessions, recall and the graph."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from memrecall.memory.summaries import SessionSummaries
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import AuditEntry, StoredSummary
+from memrecall.store.database.memberships import show_writer
 from memrecall.store.sessions import SESSION
 from memrecall.types import Language, NewMessage, check_text, format_time, parse_time
 
@@ -108,7 +109,8 @@ class SessionsMixin(SpacesMixin):
         scope = self._scope(user_id, agent_id, session_id)
         library = (await self._open()).library
         profile = await LongTermMemory(library, scope).user_info.profile()
-        facts = [(values[0]["value"], values[0]["evidence"]) for values in profile.values()]
+        latest = [values[0] for values in profile.values()]
+        facts = [(_profile_line(fact), fact["evidence"]) for fact in latest]
         resources = await self._open()
         await resources.ingestor.summaries.settle(scope)
         summaries = SessionSummaries(library.store, scope, resources.extractor)
@@ -309,8 +311,15 @@ class SessionsMixin(SpacesMixin):
         short_term = self._shared.sessions.get(_session_key(scope))
         if short_term is None or not messages:
             return []
+        spaces = (await self._open()).library.store.spaces
+        names = await spaces.names(scope.user_id) if scope.author else {}
         items = [
-            Item(message.content, message.role.value, message.speaker, name)
+            Item(
+                message.content,
+                message.role.value,
+                show_writer(message.speaker, scope.author, names),
+                name,
+            )
             for message, name in messages
         ]
         try:
@@ -322,6 +331,12 @@ class SessionsMixin(SpacesMixin):
 
 def _session_key(scope: Scope) -> SessionKey:
     return scope.user_id, scope.agent_id, scope.session_id or DEFAULT_NAME, scope.read_project
+
+
+def _profile_line(fact: Mapping[str, Any]) -> str:
+    """Return a fact; in a space with the member who wrote it."""
+    author = fact.get("author")
+    return f"{fact['value']} (written by {author})" if author else str(fact["value"])
 
 
 def _summary_item(summary: StoredSummary) -> dict[str, Any]:

@@ -140,6 +140,21 @@ class SpacesMixin(MemoryBase):
         store = (await self._open()).library.store
         return [space.as_dict() for space in await store.spaces.list_of(self._own_member())]
 
+    async def invitations(self) -> list[dict[str, Any]]:
+        """Return the spaces that the bound user is invited to: name, role, by whom and when."""
+        store = (await self._open()).library.store
+        return [each.as_dict() for each in await store.spaces.invitations_of(self._own_user())]
+
+    async def accept_invitation(self, space_id: str) -> dict[str, Any]:
+        """Join a space that the bound user is invited to; NotFound if they are not."""
+        store = (await self._open()).library.store
+        return (await store.spaces.accept(self._own_user(), space_id)).as_dict()
+
+    async def decline_invitation(self, space_id: str) -> None:
+        """Decline to join a space that the bound user is invited to; NotFound if they are not."""
+        store = (await self._open()).library.store
+        await store.spaces.decline(self._own_user(), space_id)
+
     def space(self, space_id: str) -> "SpaceMemory":
         """Return a space of the bound user; each call on it checks the membership."""
         space_owner(space_id)
@@ -300,24 +315,36 @@ class SpacesMixin(MemoryBase):
         return (await (await self._store()).spaces.get(self._space_scope())).as_dict()
 
     async def members(self) -> list[dict[str, Any]]:
-        """Return the members of the space, oldest first: id, role, name, since, granted_by."""
-        found = await (await self._store()).spaces.members(self._space_scope())
+        """Return the members of the space, oldest first: id, role, name, since, granted_by.
+
+        To an admin also those who are invited, whose `status` is "invited" instead of "member".
+        """
+        scope, spaces = self._space_scope(), (await self._store()).spaces
+        found = [*await spaces.members(scope), *await spaces.invited(scope)]
         return [member.as_dict() for member in found]
 
     grants = members
 
     async def set_member(
-        self, member: str, role: SpaceRole | str, *, name: str | None = None
+        self, member: str, role: SpaceRole | str, *, name: str | None = None, invite: bool = False
     ) -> dict[str, Any]:
-        """Add a user or key (`key:` and its id) to the space, or change their role or name."""
+        """Add a user or key (`key:` and its id) to the space, or change their role or name.
+
+        With `invite`, a user who is not a member is one only when they accept. Pass it for whoever
+        cannot speak for that user; without it, the application does.
+        """
         scope, store = self._space_scope(), await self._store()
         kind, _, key_id = member.partition(":")
         if f"{kind}:" == KEY_MEMBER and await store.keys.find_valid(key_id) is None:
             raise NotFound(f"there is no valid key {key_id!r}", hint="See `memrecall keys list`")
-        return (await store.spaces.set_member(scope, member, role, name)).as_dict()
+        stored = await store.spaces.set_member(scope, member, role, name, invite=invite)
+        return stored.as_dict()
 
     async def remove_member(self, member: str) -> None:
-        """Remove a member; what they wrote stays. Conflict for the last admin."""
+        """Remove a member, or withdraw an invitation; what they wrote stays.
+
+        Conflict for the last admin.
+        """
         await (await self._store()).spaces.remove_member(self._space_scope(), member)
 
     async def leave(self) -> None:
@@ -349,6 +376,11 @@ class SpacesMixin(MemoryBase):
                 "spaces need a memory that is bound to a user", hint="Pass user_id to Memory"
             )
         return scope.member or scope.user_id
+
+    def _own_user(self) -> str:
+        """Return the bound user: a key answers no invitation of its own."""
+        self._own_member()
+        return self._scope().user_id
 
     def _space_scope(self) -> Scope:
         scope = self._scope() if self._binding.has_user else None

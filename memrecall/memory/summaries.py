@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from memrecall.errors import describe_for_log
 from memrecall.extraction.protocol import Extractor, Utterance, text_length
 from memrecall.extraction.summaries import summarise, summarise_with
 from memrecall.memory.jobs import KEPT, Jobs
@@ -309,7 +310,7 @@ class SummaryWriter:
                     return
         # An extractor may be a plugin. The next messages of the session are another attempt.
         except Exception as error:
-            log.warning("a session is not summarised yet: %s: %s", type(error).__name__, error)
+            log.warning("a session is not summarised yet: %s", describe_for_log(error))
         finally:
             del self._tasks[job_id]
 

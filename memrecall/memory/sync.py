@@ -285,9 +285,11 @@ class Memory:
         """Yield all data of a user, or of a project, as JSON lines that `import_` accepts."""
         return self._thread.iterate(self._inner.export(user_id, project, kinds=kinds))
 
-    def import_(self, lines: Iterable[str | bytes], user_id: str | None = None) -> dict[str, int]:
+    def import_(
+        self, lines: Iterable[str | bytes], user_id: str | None = None, *, invite: bool = False
+    ) -> dict[str, int]:
         """Import the lines of `export`, all or none; return the counts by table."""
-        return self._thread.run(self._inner.import_(list(lines), user_id))
+        return self._thread.run(self._inner.import_(list(lines), user_id, invite=invite))
 
     add = write = _blocking(AsyncMemory.add)
     search = retrieve = _blocking(AsyncMemory.search)
@@ -320,6 +322,9 @@ class Memory:
     end_session = _blocking(AsyncMemory.end_session)
     create_space = _blocking(AsyncMemory.create_space)
     spaces = _blocking(AsyncMemory.spaces)
+    invitations = _blocking(AsyncMemory.invitations)
+    accept_invitation = _blocking(AsyncMemory.accept_invitation)
+    decline_invitation = _blocking(AsyncMemory.decline_invitation)
     space_info = _blocking(AsyncMemory.space_info)
     members = grants = _blocking(AsyncMemory.members)
     set_member = _blocking(AsyncMemory.set_member)

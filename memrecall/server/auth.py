@@ -39,6 +39,7 @@ USER_HEADER, PROJECT_HEADER = "X-Memrecall-User", "X-Memrecall-Project"
 SPACES_HEADER = "X-Memrecall-Spaces"  # that searches and recalls cover too
 SCOPE_HEADERS = (USER_HEADER, PROJECT_HEADER, SPACES_HEADER)
 MAX_SPACES = 16  # of a request: each is searched
+_REVOKED = "the key was revoked or has expired"
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
@@ -100,9 +101,14 @@ class Principal:
     @classmethod
     def from_key(cls, key: Key) -> "Principal":
         """Return the principal of a key."""
-        is_admin = key.users is None and Permission.OPERATOR in key.permissions
         fields = (key.key_id, key.users, key.agent_id, key.read_only, key.permissions)
-        return cls(*fields, reads=AdminReads() if is_admin else None)
+        principal = cls(*fields)
+        return replace(principal, reads=AdminReads()) if principal.is_admin else principal
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may act for any user, as an operator on the machine of the database does."""
+        return self.users is None and Permission.OPERATOR in self.permissions
 
     @property
     def actor(self) -> str:
@@ -194,6 +200,11 @@ class Principal:
         if self.named_user is None and self.users is not None and len(self.users) == 1:
             return next(iter(self.users))
         return self.named_user
+
+    async def require_valid(self, keys: Keys) -> None:
+        """Raise UNAUTHENTICATED if the key was revoked or has expired during a stream."""
+        if self.key_id != LOCAL and await keys.find_valid(self.key_id) is None:
+            raise _unauthenticated(_REVOKED)
 
     def require_write(self) -> None:
         """Raise PERMISSION_DENIED if the key or the service is read-only."""
@@ -302,7 +313,7 @@ class Authenticator:
             return self._restrict(await self._authenticate_local(headers, client, message))
         key = await self._keys.find_valid(key_id)
         if key is None:
-            raise _unauthenticated("the key was revoked or has expired")
+            raise _unauthenticated(_REVOKED)
         return self._restrict(Principal.from_key(key))
 
     def _restrict(self, principal: Principal) -> Principal:

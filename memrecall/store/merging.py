@@ -14,7 +14,7 @@ from sqlalchemy import String, Table, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
-from memrecall.scope import Scope, space_of
+from memrecall.scope import KEY_MEMBER, Scope, space_of
 from memrecall.store.database.locks import (
     Locks,
     SessionCounter,
@@ -24,8 +24,8 @@ from memrecall.store.database.locks import (
     lock_scopes,
     lock_users,
 )
-from memrecall.store.database.memberships import note_spaces
-from memrecall.store.database.memory_tables import MEMORY_TABLES
+from memrecall.store.database.memberships import note_spaces, role_of_row, store_role
+from memrecall.store.database.memory_tables import MEMORY_TABLES, memberships
 from memrecall.store.database.statements import select_by_keys, split
 from memrecall.store.database.tables import memories, messages, sessions, tombstones, users
 from memrecall.store.memories.expiry import MessageExpiry
@@ -54,10 +54,15 @@ class Merge:
     """The rows of one import into one user, in a transaction."""
 
     def __init__(
-        self, connection: AsyncConnection, user_id: str, rows: Mapping[str, Sequence[ExportedRow]]
+        self,
+        connection: AsyncConnection,
+        user_id: str,
+        rows: Mapping[str, Sequence[ExportedRow]],
+        inviter: str | None = None,
     ) -> None:
         self._connection = connection
         self._user_id = user_id
+        self._inviter = inviter  # of the users who would become members
         self._rows = {name: list(map(dict, table_rows)) for name, table_rows in rows.items()}
         self._new_sessions: set[str] = set()
         self.statuses: Counter[WriteStatus] = Counter()  # of messages and memories
@@ -102,6 +107,8 @@ class Merge:
             moved = await self._number(new, locks.now)
             # They name messages by their numbers; a model makes them again.
             self._keep("summaries", lambda row: row["session_id"] not in moved)
+        if table is memberships and self._inviter is not None:
+            self._invite(new, locks.now)
         for row in new if "change_no" in table.c else ():
             row["change_no"] = locks.next_change(self._user_id)
         # One statement needs the same columns in all its rows.
@@ -110,6 +117,13 @@ class Merge:
             by_columns.setdefault(tuple(sorted(row)), []).append(row)
         for batch in (part for same in by_columns.values() for part in split(same, _BATCH)):
             await self._connection.execute(insert(table), list(batch))
+
+    def _invite(self, rows: Sequence[ExportedRow], now: datetime) -> None:
+        """Turn the grants of users into invitations: a file cannot consent for them."""
+        for row in rows:
+            if not row["member"].startswith(KEY_MEMBER):
+                row["role"] = store_role(role_of_row(row["role"]), is_invited=True)
+                row |= {"granted_by": self._inviter, "created_at": now}
 
     async def _find_new(self, table: Table) -> list[ExportedRow]:
         """Return the rows of a table whose key is free, and count the others."""

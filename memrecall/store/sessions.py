@@ -35,6 +35,7 @@ from memrecall.store.database.cursors import (
 )
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user, session_of
+from memrecall.store.database.memberships import show_writers
 from memrecall.store.database.memory_tables import checkpoints, summaries
 from memrecall.store.database.statements import (
     STRINGS_PER_CONDITION,
@@ -243,7 +244,7 @@ class SessionState:
         """Return the session's messages of a span, oldest first."""
         in_span = messages.c.sequence_no.between(first, last)
         statement = self._select_messages().where(in_span).order_by(messages.c.sequence_no)
-        return [to_message(row) for row in await self._database.fetch(statement)]
+        return await self._read_messages(statement)
 
     async def without_forgotten(self, items: Sequence[Message]) -> list[Message]:
         """Return messages without those that a hidden or purged memory came from."""
@@ -291,16 +292,18 @@ class SessionState:
     async def messages_after(self, sequence_no: int, limit: int) -> list[Message]:
         """Return the session's messages numbered above `sequence_no`, oldest first."""
         statement = self._select_messages().where(messages.c.sequence_no > sequence_no)
-        rows = await self._database.fetch(statement.order_by(messages.c.sequence_no).limit(limit))
-        return [to_message(row) for row in rows]
+        return await self._read_messages(statement.order_by(messages.c.sequence_no).limit(limit))
 
     async def last_messages(self, limit: int, *, before: int | None = None) -> list[Message]:
         """Return the session's last messages, oldest first; `before` is a sequence number."""
         latest_first = self._select_messages().order_by(messages.c.sequence_no.desc())
         if before is not None:
             latest_first = latest_first.where(messages.c.sequence_no < before)
-        rows = await self._database.fetch(latest_first.limit(limit))
-        return [to_message(row) for row in reversed(rows)]
+        return (await self._read_messages(latest_first.limit(limit)))[::-1]
+
+    async def _read_messages(self, statement: Select[Any]) -> list[Message]:
+        rows = [to_message(row) for row in await self._database.fetch(statement)]
+        return await show_writers(self._database, self._scope, rows)
 
     def _select_elsewhere(self) -> Select[Any]:
         """Return the query for the session's messages of other projects than the scope's."""

@@ -1,18 +1,19 @@
 """Spaces: data that several users share, their members and roles.
 
 A space is an owner like a user: its rows are stored under `space:` and its id. Members join, leave
-and change roles under the lock of the space, which every write to it takes too.
+and change roles under the lock of the space, which every write to it takes too. Who is invited is
+no member until they accept.
 """
 
 import secrets
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Table, bindparam, delete, insert, select, update
+from sqlalchemy import Table, and_, bindparam, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
@@ -38,21 +39,27 @@ from memrecall.store.database.locks import (
     lock_users,
     require_enabled,
 )
-from memrecall.store.database.memberships import IS_GRANT, SPACES_FACT, enter_space, note_spaces
+from memrecall.store.database.memberships import (
+    IS_GRANT,
+    IS_INVITATION,
+    SPACES_FACT,
+    enter_space,
+    note_spaces,
+    read_member_names,
+    role_of_row,
+    store_role,
+)
 from memrecall.store.database.memory_tables import audit_log, memberships, revisions
 from memrecall.store.database.statements import insert_missing, new_epoch
 from memrecall.store.database.tables import memories, messages, meta, users
 from memrecall.store.feed import UserVersion
 from memrecall.store.memories.history import AuditEntry, write_entry
-from memrecall.types import NewMessage, Role, check_name, check_text, format_time
+from memrecall.types import NewMessage, Role, check_shown_name, check_text, format_time
 
 Result = TypeVar("Result")
 Signed = TypeVar("Signed", bound=NewMessage)
 
 SPACE = "space"  # the type of the owners of spaces
-_NAMES = select(memberships.c.member, memberships.c.name).where(
-    memberships.c.user_id == bindparam("of_owner")
-)
 _STATUS = select(users.c.status).where(users.c.user_id == bindparam("of_owner"))
 _CACHED_SPACES = 256
 _LAST = chr(0x10FFFF)
@@ -69,13 +76,14 @@ _NAMING: tuple[tuple[Table, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SpaceMember:
-    """A grant: a user or key, and what they may do in a space."""
+    """A grant: a user or key, and what they may do in a space; or once they accept, if invited."""
 
     member: str
     role: SpaceRole
     name: str | None
     created_at: datetime
     granted_by: str | None
+    is_invited: bool = False
 
     @property
     def kind(self) -> str:
@@ -86,7 +94,8 @@ class SpaceMember:
         """Return the grant, times as text."""
         since = format_time(self.created_at)
         fields = asdict(self) | {"role": self.role.value, "kind": self.kind, "since": since}
-        del fields["created_at"]
+        fields["status"] = "invited" if self.is_invited else "member"
+        del fields["created_at"], fields["is_invited"]
         return fields
 
 
@@ -106,6 +115,22 @@ class Space:
         return asdict(self) | {"created_at": format_time(self.created_at), "role": role}
 
 
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What a user is told about a space before they join it."""
+
+    space_id: str
+    name: str
+    role: SpaceRole
+    invited_by: str | None
+    invited_at: datetime
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the invitation, times as text."""
+        invited_at = format_time(self.invited_at)
+        return asdict(self) | {"role": self.role.value, "invited_at": invited_at}
+
+
 class Spaces:
     """The spaces of one database."""
 
@@ -123,7 +148,7 @@ class Spaces:
         row = {
             "user_id": owner,
             "agent_id": DEFAULT_NAME,
-            "user_name": check_name("name", name) or space_id,
+            "user_name": check_shown_name("name", name) or space_id,
             "user_type": SPACE,
             "profile": {"description": check_text("description", description)},
             "epoch": new_epoch(),
@@ -190,13 +215,64 @@ class Spaces:
         """Return all grants of a scope's space, oldest first."""
         return await _read_members(self._database, scope.user_id)
 
+    async def invited(self, scope: Scope) -> list[SpaceMember]:
+        """Return who is invited to a scope's space, oldest first; none to others than admins."""
+        if scope.role is not SpaceRole.ADMIN:
+            return []
+        return await _read_members(self._database, scope.user_id, is_invited=True)
+
+    async def invitations_of(self, member: str) -> list[Invitation]:
+        """Return the open invitations of a user, by space."""
+        columns = [memberships.c[name] for name in ("role", "granted_by", "created_at")]
+        statement = select(users.c.user_id, users.c.user_name, *columns).join(
+            memberships, memberships.c.user_id == users.c.user_id
+        )
+        of_member = statement.where(memberships.c.member == member, IS_INVITATION)
+        rows = await self._database.fetch(of_member.order_by(users.c.user_id))
+        return [
+            Invitation(
+                space_id, row.user_name or space_id, role_of_row(row.role), row.granted_by, row[-1]
+            )
+            for row in rows
+            if (space_id := space_of(row.user_id)) is not None
+        ]
+
+    async def accept(self, member: str, space_id: str) -> Space:
+        """Make an invited user a member; NotFound if they are not invited."""
+        return await self._answer(member, space_id, "join")
+
+    async def decline(self, member: str, space_id: str) -> None:
+        """End the invitation of a user; NotFound if they are not invited."""
+        await self._answer(member, space_id, "decline")
+
+    async def _answer(self, member: str, space_id: str, action: str) -> Space:
+        # Read before the space is locked: to others, a disabled space is like an unknown one.
+        if space_id not in {each.space_id for each in await self.invitations_of(member)}:
+            raise space_not_found()
+        scope = Scope.of_owner(space_owner(space_id))
+
+        async def work(connection: AsyncConnection, locks: Locks) -> Space:
+            invited = await _read_members(connection, scope.user_id, is_invited=True)
+            found = next((each for each in invited if each.member == member), None)
+            if found is None:  # it was withdrawn meanwhile
+                raise space_not_found()
+            await connection.execute(delete(memberships).where(*_of_member(scope, member)))
+            if action == "join":
+                grant = replace(found, created_at=locks.now, is_invited=False)
+                await _insert_member(connection, scope.user_id, grant)
+            entry = AuditEntry(action, member, member)
+            await write_entry(connection, scope, entry, locks.now)
+            of_space = select(users).where(users.c.user_id == scope.user_id)
+            return _to_space((await connection.execute(of_space)).one(), found.role)
+
+        return await self._change(scope, work, SpaceRole.ADMIN)
+
     async def names(self, owner: str, version: UserVersion | None = None) -> Mapping[str, str]:
         """Return the names of a space's members by their ids, cached by the space's version."""
         state = (version.epoch, version.version) if version else None
         cached = self._names.get(owner)
         if cached is None or state is None or cached[0] != state:
-            rows = await self._database.fetch(_NAMES, {"of_owner": owner})
-            cached = state, {row.member: row.name or row.member for row in rows}
+            cached = state, await read_member_names(self._database, owner)
             if len(self._names) >= _CACHED_SPACES:
                 self._names.pop(next(iter(self._names)))
             self._names[owner] = cached
@@ -212,12 +288,21 @@ class Spaces:
         return [m.model_copy(update=speaker) if o else m for m, o in zip(batch, own, strict=True)]
 
     async def set_member(
-        self, scope: Scope, member: str, role: SpaceRole | str, name: str | None = None
+        self,
+        scope: Scope,
+        member: str,
+        role: SpaceRole | str,
+        name: str | None = None,
+        *,
+        invite: bool = False,
     ) -> SpaceMember:
-        """Add a member, or change their role or name; only admins can."""
+        """Add a member, or change their role or name; only admins can.
+
+        With `invite`, a user who is not a member is invited: they are one when they accept.
+        """
         check_member(member)
         new = parse_space_role(role)
-        name = None if name is None else check_name("name", name)
+        name = None if name is None else check_shown_name("name", name)
 
         async def work(connection: AsyncConnection, locks: Locks) -> SpaceMember:
             members = {m.member: m for m in await _read_members(connection, scope.user_id)}
@@ -226,29 +311,36 @@ class Spaces:
             since = locks.now if old is None else old.created_at
             is_same = old is not None and old.role is new
             by = old.granted_by if old and is_same else scope.member
-            stored = SpaceMember(member, new, given, since, by)
+            is_invited = invite and old is None and not member.startswith(KEY_MEMBER)
+            stored = SpaceMember(member, new, given, since, by, is_invited)
             if old is not None and old.role is SpaceRole.ADMIN is not new:
                 _require_other_admin(members, member)
             await connection.execute(delete(memberships).where(*_of_member(scope, member)))
             await _insert_member(connection, scope.user_id, stored)
             if not is_same:
-                await self._log(connection, scope, "role" if old else "join", member, locks.now)
+                action = "role" if old else "invite" if is_invited else "join"
+                await self._log(connection, scope, action, member, locks.now)
             return stored
 
         return await self._change(scope, work, SpaceRole.ADMIN)
 
     async def remove_member(self, scope: Scope, member: str) -> None:
-        """Remove a member; admins remove anyone, others only themselves: they leave."""
+        """Remove a member, or withdraw an invitation; others than admins only leave themselves."""
         is_self = member == scope.member
 
         async def work(connection: AsyncConnection, locks: Locks) -> None:
             members = {m.member: m for m in await _read_members(connection, scope.user_id)}
-            if member not in members:
+            invited = await _read_members(connection, scope.user_id, is_invited=True)
+            action = "leave" if is_self else "remove"
+            if member in members:
+                if members[member].role is SpaceRole.ADMIN:
+                    _require_other_admin(members, member)
+            elif any(each.member == member for each in invited):
+                action = "withdraw"
+            else:
                 raise NotFound(f"{member!r} is not a member of this space", hint="List its members")
-            if members[member].role is SpaceRole.ADMIN:
-                _require_other_admin(members, member)
             await connection.execute(delete(memberships).where(*_of_member(scope, member)))
-            await self._log(connection, scope, "leave" if is_self else "remove", member, locks.now)
+            await self._log(connection, scope, action, member, locks.now)
 
         await self._change(scope, work, SpaceRole.READER if is_self else SpaceRole.ADMIN)
 
@@ -275,12 +367,15 @@ class Spaces:
         await self._change(scope, work, SpaceRole.CONTRIBUTOR)
 
     async def owners_naming(self, ids: Sequence[str]) -> list[str]:
-        """Return the owner ids of the spaces that have one of these members or authors, sorted."""
+        """Return the owner ids of the spaces that name one of these ids, sorted: as a member, as
+        invited, as who granted or invited, or as an author.
+        """
         owners: set[str] = set()
         known = select(meta.c.value).where(meta.c.name == SPACES_FACT)
         if space_of(ids[0]) is not None or not await self._database.fetch(known):
             return []
-        for table, column in ((memberships, "member"), *_NAMING[:2]):
+        granting = (memberships, "member"), (memberships, "granted_by")
+        for table, column in (*granting, *_NAMING[:2]):
             is_space = (table.c.user_id > SPACE_PREFIX, table.c.user_id < SPACE_PREFIX + _LAST)
             named = select(table.c.user_id).where(*is_space, table.c[column].in_(ids)).distinct()
             owners |= {row.user_id for row in await self._database.fetch(named)}
@@ -319,8 +414,12 @@ class Spaces:
             said += [table.c.author.in_(ids), table.c.speaker.not_in(others)]
             renamed = update(table).where(table.c.user_id == owner, *said)
             await connection.execute(renamed.values(speaker=name))
-        of_space = memberships.c.user_id == owner
-        await connection.execute(delete(memberships).where(of_space, memberships.c.member.in_(ids)))
+        # Nobody can join at the word of somebody who is gone.
+        is_sent = and_(IS_INVITATION, memberships.c.granted_by.in_(ids))
+        is_theirs = or_(memberships.c.member.in_(ids), is_sent)
+        await connection.execute(
+            delete(memberships).where(memberships.c.user_id == owner, is_theirs)
+        )
         for table, column in _NAMING:
             of_user = (table.c.user_id == owner, table.c[column].in_(ids))
             await connection.execute(update(table).where(*of_user).values({column: name}))
@@ -375,19 +474,28 @@ def _of_member(scope: Scope, member: str) -> tuple[Any, Any]:
 
 
 async def _insert_member(connection: AsyncConnection, owner: str, member: SpaceMember) -> None:
-    row = asdict(member) | {"user_id": owner, "role": member.role.value}
+    row = asdict(member) | {"user_id": owner}
+    is_invited = row.pop("is_invited")
+    row["role"] = store_role(member.role, is_invited=is_invited)
     await connection.execute(insert(memberships), row)
 
 
-async def _read_members(reads: Database | AsyncConnection, owner: str) -> list[SpaceMember]:
-    columns = [memberships.c[name] for name in SpaceMember.__slots__]
-    statement = select(*columns).where(memberships.c.user_id == owner, IS_GRANT)
+async def _read_members(
+    reads: Database | AsyncConnection, owner: str, *, is_invited: bool = False
+) -> list[SpaceMember]:
+    """Return the members of a space, or who is invited to it, oldest first."""
+    columns = [memberships.c[name] for name in SpaceMember.__slots__[:-1]]
+    kind = IS_INVITATION if is_invited else IS_GRANT
+    statement = select(*columns).where(memberships.c.user_id == owner, kind)
     statement = statement.order_by(memberships.c.created_at, memberships.c.member)
     if isinstance(reads, Database):
         rows = await reads.fetch(statement)
     else:
         rows = (await reads.execute(statement)).all()
-    return [SpaceMember(**{**row._asdict(), "role": SpaceRole(row.role)}) for row in rows]
+    return [
+        SpaceMember(**row._asdict() | {"role": role_of_row(row.role), "is_invited": is_invited})
+        for row in rows
+    ]
 
 
 def _to_space(row: Any, role: SpaceRole | None) -> Space:

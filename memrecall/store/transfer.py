@@ -25,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import InvalidArgument, NotFound, describe_validation_error
 from memrecall.scope import Scope, check_member, parse_space_role, space_of
 from memrecall.store.database.engine import Database
+from memrecall.store.database.memberships import IS_GRANT
 from memrecall.store.database.memory_tables import memberships, revisions
 from memrecall.store.database.statements import select_in_key_order
 from memrecall.store.database.tables import UtcTime, memories, messages, sessions, users
@@ -41,7 +42,7 @@ from memrecall.types import (
     Message,
     check_id,
     check_json,
-    check_name,
+    check_shown_name,
     check_time_zone,
     format_time,
     parse_stored_time,
@@ -72,6 +73,8 @@ async def export_user(
         for table in tables if project is None else _OF_PROJECT:
             statement = select_in_key_order(database.dialect, table)
             statement = statement.where(table.c.user_id == user_id)
+            if table is memberships:  # who is invited has nothing to do with the space yet
+                statement = statement.where(IS_GRANT)
             if project is not None:
                 statement = statement.where(_is_of_project(table, user_id, project))
             rows = await connection.stream(statement)
@@ -120,11 +123,14 @@ async def import_user(
     user_id: str,
     records: Iterable[Mapping[str, Any]],
     member: Scope | None = None,
+    *,
+    invite: bool = False,
 ) -> ImportCounts:
     """Store exported rows under a user, all or nothing; return the count of each table.
 
     Rows whose key exists already stay as they are, and what was erased stays erased. A `member` of
-    a space must still have the role that they entered it with.
+    a space must still have the role that they entered it with; with `invite`, they invite the users
+    who are not members yet.
     """
     check_id("user_id", user_id)
     rows, redacted = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
@@ -136,7 +142,7 @@ async def import_user(
     counts.redacted = redacted
 
     async def work(connection: AsyncConnection) -> Merge:
-        merge = Merge(connection, user_id, rows)
+        merge = Merge(connection, user_id, rows, member.member if member and invite else None)
         await merge.run(member)
         return merge
 
@@ -239,7 +245,7 @@ def _require_readable(table: str, values: ExportedRow) -> None:
     elif table == "memberships":
         check_member(values["member"])
         parse_space_role(values["role"])
-        check_name("name", values.get("name") or "")
+        check_shown_name("name", values.get("name") or "")
     if table not in _MODELS:
         return
     row = {name: value for name, value in values.items() if (name, value) != ("metadata", None)}

@@ -416,7 +416,10 @@ async def test_group_bound_to_a_space_is_stored_there_once(library: Library) -> 
     for user in ("ann", "ben"):
         inside = await library.store.spaces.enter(Scope(user), "team-x")
         stored = (await library.store.timeline(inside).page()).items
-        assert {(m.speaker, m.author) for m in stored} == {("小波", "ann"), ("小助手", "ann")}
+        assert {(m.speaker, m.author) for m in stored} == {
+            ("小波 (written by ann)", "ann"),
+            ("小助手 (written by ann)", "ann"),
+        }
     assert (await library.store.timeline(own).page()).items == ()
 
     reading = GroupChat(library, Scope("ben"), MEMBERS, **options)  # type: ignore[arg-type]

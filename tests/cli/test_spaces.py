@@ -57,6 +57,31 @@ def test_members_and_grants_name_roles(team: Team) -> None:
     assert "leave    ben  by ben" in team.run("ann", "spaces", "audit", "team-x", json=False).out
 
 
+def test_invited_users_accept_or_decline(team: Team) -> None:
+    for user in ("cleo", "dora"):
+        invite = ("spaces", "add", "team-x", user, "--role", "reader", "--invite")
+        out = team.run("ann", *invite, json=False).out
+        assert out.startswith(f"{user} is invited as reader of team-x")
+        team.fail(user, STRANGER, "spaces", "members", "team-x")
+    (line,) = team.run("cleo", "spaces", "invitations", json=False).out.splitlines()
+    assert line.split()[:4] == ["team-x", "reader", "Team", "X"]
+    assert line.endswith(", by ann")
+    (item,) = team.run("cleo", "spaces", "invitations").json["items"]
+    assert (item["space_id"], item["role"]) == ("team-x", "reader")
+    listed = team.run("ann", "spaces", "members", "team-x", json=False).out.splitlines()
+    assert ["invited" in line for line in listed] == [False, False, True, True]
+    assert team.run("cleo", "spaces", "accept", "team-x").json["role"] == "reader"
+    assert len(team.run("cleo", "spaces", "list").json["items"]) == 1
+    assert team.run("dora", "spaces", "decline", "team-x").json["declined"]
+    assert "no invitations" in team.run("dora", "spaces", "invitations", json=False).out
+    for verb in ("accept", "decline"):
+        for space in ("team-x", "none"):
+            team.fail("dora", STRANGER, "spaces", verb, space)
+    # On the machine of the database, whoever adds a user answers for them.
+    added = team.run("ann", "spaces", "add", "team-x", "dora", json=False).out
+    assert added.startswith("dora is reader of team-x")
+
+
 def test_strangers_learn_nothing(team: Team) -> None:
     for command in (
         *("search home --space", "recall home? --space", "memories search home --space"),

@@ -55,7 +55,14 @@ async def test_admin_manages_members(browser: Any, keyed_server: Keyed) -> None:
         await page.click("button:has-text('Add member')")
         await page.get_by_label("Member: a user id").fill("eve")
         await page.click(".q-dialog button:has-text('Save')")
-        await page.locator(".mr-item:has-text('eve'):has-text('reader')").wait_for()
+        await page.locator(".mr-item:has-text('eve'):has-text('by ann')").wait_for()
+        await window.ready()
+        await page.hover(".mr-item:has-text('eve')")
+        await page.get_by_label("Withdraw the invitation of eve").click()
+        await page.locator("text=Invitation withdrawn").wait_for()
+        await window.ready()
+        await admit(page, keyed_server, "eve")
+        await window.open(f"{SPACE}&user=ann")
         await page.get_by_label("Change eve").click()
         await page.locator(".q-dialog .q-select").click()
         await page.get_by_role("option", name="contributor").click()
@@ -67,6 +74,44 @@ async def test_admin_manages_members(browser: Any, keyed_server: Keyed) -> None:
             await page.get_by_label(f"Remove {member}").click()
             await page.click(f".q-dialog button:has-text('Remove {member}')")
             await page.locator(f"text={text}").wait_for()
+
+
+async def admit(page: Any, keyed_server: Keyed, member: str) -> None:
+    """Add a member as an operator, who needs no consent."""
+    headers = {"X-Memrecall-User": "ann", "Authorization": f"Bearer {keyed_server[1]['all']}"}
+    put = {"data": {"role": "reader"}, "headers": headers}
+    url = f"{keyed_server[0].url}/v1/spaces/{TEAM}/members/{member}"
+    answer = await page.request.put(url, **put)
+    assert (answer.ok, (await answer.json())["status"]) == (True, "member")
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+async def test_invited_user_accepts_or_declines(
+    browser: Any, keyed_server: Keyed, locale: str
+) -> None:
+    words = {
+        name: WORDS[name][locale == "zh-CN"].format(name="Team X")
+        for name in ("invitations", "no_spaces", "accept_space", "decline_space")
+    }
+    url, keys = keyed_server[0].url, keyed_server[1]
+    headers = {"Authorization": f"Bearer {keys['ann']}"}
+    put = {"data": {"role": "reader"}, "headers": headers}
+    async with window_on(browser, url, locale=locale) as window:
+        page = window.page
+        await sign_in(window, keys["dora"])
+        for verb in ("decline", "accept"):
+            invited = await page.request.put(f"{url}/v1/spaces/{TEAM}/members/dora", **put)
+            assert (await invited.json())["status"] == "invited"
+            await window.open("/spaces?user=dora")
+            assert words["no_spaces"] in await window.text()
+            await page.get_by_label(words[f"{verb}_space"]).click()
+            await page.get_by_text(words["invitations"], exact=True).wait_for(state="detached")
+            await window.ready()
+            assert (words["no_spaces"] in await window.text()) is (verb == "decline")
+        await window.open(f"{SPACE}&user=dora")
+        assert "Plans of" in await window.text()
+        gone = await page.request.delete(f"{url}/v1/spaces/{TEAM}/members/dora", headers=headers)
+        assert gone.ok
 
 
 async def test_member_leaves_a_space(browser: Any, open_server: ServerProcess) -> None:

@@ -30,6 +30,7 @@ class ModelSpace:
 
     members: dict[str, SpaceRole]
     rows: dict[str, tuple[str, str]] = field(default_factory=dict)  # author and text by key
+    invited: dict[str, tuple[SpaceRole, str]] = field(default_factory=dict)  # role and by whom
 
     def refusal(self, user: str, least: SpaceRole) -> type[MemrecallError] | None:
         """Return the error of a call that needs a role."""
@@ -46,6 +47,7 @@ class ModelSpace:
     def lose(self, user: str) -> None:
         """Remove an erased user; the first of the highest role becomes the admin."""
         self.members.pop(user, None)
+        self.invited = {n: i for n, i in self.invited.items() if user not in (n, i[1])}
         if self.members and SpaceRole.ADMIN not in self.members.values():
             roles = list(SpaceRole)
             heir = max(self.members, key=lambda name: roles.index(self.members[name]))
@@ -95,12 +97,39 @@ class SharedSpaces(AsyncMachine):
         self._attempt(self._user(user).space(name).set_member(member, role), expected)
         if expected is None:
             space.members[member] = role
+            space.invited.pop(member, None)
+
+    @rule(user=USERS, name=SPACES, member=USERS, role=ROLES)
+    def invite(self, user: str, name: str, member: str, role: SpaceRole) -> None:
+        space = self._spaces.get(name, NOBODY)
+        expected = space.refusal(user, SpaceRole.ADMIN)
+        if expected is None and role is not SpaceRole.ADMIN and space.is_last_admin(member):
+            expected = Conflict
+        team = self._user(user).space(name)
+        self._attempt(team.set_member(member, role, invite=True), expected)
+        if expected is None and member in space.members:
+            space.members[member] = role
+        elif expected is None:
+            space.invited[member] = role, user
+
+    @rule(user=USERS, name=SPACES, accepts=st.booleans())
+    def answer(self, user: str, name: str, accepts: bool) -> None:
+        space, own = self._spaces.get(name, NOBODY), self._user(user)
+        role, _ = space.invited.pop(user, (None, ""))
+        work = own.accept_invitation(name) if accepts else own.decline_invitation(name)
+        self._attempt(work, None if role else NotFound)
+        if role and accepts:
+            space.members[user] = role
 
     @rule(user=USERS, name=SPACES, member=USERS)
     def remove_member(self, user: str, name: str, member: str) -> None:
         space = self._spaces.get(name, NOBODY)
         least = SpaceRole.READER if user == member else SpaceRole.ADMIN
         expected = space.refusal(user, least)
+        if expected is None and member in space.invited:
+            del space.invited[member]
+            self._attempt(self._user(user).space(name).remove_member(member), None)
+            return
         if expected is None and member not in space.members:
             expected = NotFound
         elif expected is None and space.is_last_admin(member):
@@ -170,7 +199,8 @@ class SharedSpaces(AsyncMachine):
 
     @rule(user=USERS, with_contributions=st.booleans())
     def erase(self, user: str, with_contributions: bool) -> None:
-        if user not in self._own and all(user not in s.members for s in self._spaces.values()):
+        named = [{*s.members, *s.invited} for s in self._spaces.values()]
+        if user not in self._own and all(user not in names for names in named):
             return
         self._attempt(self._user(user).erase(with_contributions=with_contributions), None)
         self._own.pop(user, None)
@@ -180,8 +210,7 @@ class SharedSpaces(AsyncMachine):
                 text = space.rows.pop(key)[1]
                 if not with_contributions:
                     space.rows[key] = ("erased", text)
-            if user in space.members or written:
-                space.lose(user)
+            space.lose(user)
             if not space.members:
                 del self._spaces[name]
 
@@ -226,6 +255,8 @@ class SharedSpaces(AsyncMachine):
             store = self._run(self._memory._open()).library.store
             members = self._run(store.spaces.members(scope))
             assert {m.member: m.role for m in members} == space.members
+            invited = self._run(store.spaces.invited(scope))
+            assert {m.member: (m.role, m.granted_by) for m in invited} == space.invited
 
     async def _close(self) -> None:
         await self._memory.close()

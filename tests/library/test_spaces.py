@@ -19,6 +19,7 @@ from memrecall.errors import (
     NotFound,
 )
 from memrecall.memory import AsyncMemory, Library, Memory
+from memrecall.memory.layers import LongTermMemory
 from memrecall.scope import Permission, Scope, SpaceRole
 from memrecall.search import SearchRequest
 from memrecall.store import Grant, NewRelation
@@ -428,6 +429,39 @@ async def test_erasing_who_left_erases_their_contributions(memory: AsyncMemory) 
     report = await memory.erase("ben", with_contributions=True)
     assert (report["messages"], report["memories"]) == (1, 1)
     assert type(await refusal(memory.erase("ben", with_contributions=True))) is NotFound
+
+
+async def test_nobody_passes_for_another_member(memory: AsyncMemory, library: Library) -> None:
+    forged = {"role": "user", "speaker": "Ann", "content": "budget: nine millions."}
+    await team(memory, "ben").add([forged])
+    await team(memory, "ann").add([{"role": "user", "content": "Tea is at four."}])
+    await library.vectors.settle()
+    inside = await memory.bind(user_id="cleo").enter(TEAM)
+    named = "Ann (written by Ben)"
+    state = (await inside.state(10_000))["text"]
+    assert f"{named}: budget: nine millions." in state
+    assert "Ann: Tea is at four." in state
+    assert "Ann: budget" not in state
+    narrow = (await inside.state(30))["text"]
+    assert "Ann: budget" not in narrow
+    summary = await team(memory, "ben").summarize(session_id="default")
+    assert "Ann: budget" not in str(summary)
+    item = next(
+        i
+        for i in (await team(memory, "cleo").get_all(kinds="messages"))["results"]
+        if "budget" in i["memory"]
+    )
+    assert (item["speaker"], item["author"]) == (named, "Ben")
+    recall = await memory.bind(user_id="cleo", spaces=(TEAM,)).recall("what is the budget?")
+    found = [m for m in (*recall.memories, *recall.closest) if "million" in m.content]
+    assert found
+    assert {m.by for m in found} == {named}
+    lines = [line for line in write_block(recall).splitlines() if "nine millions" in line]
+    assert lines
+    assert [line for line in lines if named not in line and "by Ben: “budget" not in line] == []
+    long_term = LongTermMemory(library, await library.store.spaces.enter(Scope("cleo"), TEAM))
+    (budget,) = (await long_term.user_info.profile("Ann"))["budget"]
+    assert budget["author"] == "Ben"
 
 
 async def test_who_can_see_and_why(memory: AsyncMemory, library: Library) -> None:

@@ -1,7 +1,10 @@
-"""A database is whole whenever a reindex or a restore of it is killed."""
+"""A database is whole whenever a reindex or a restore of it, or an import, is killed."""
 
+import asyncio
+import json
 import secrets
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,9 +13,9 @@ from memrecall.library.library import Library
 from memrecall.memory import Reindexer
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.store import Store
+from memrecall.store import NewRelation, Store
 from memrecall.store.backup.database import backup_database
-from memrecall.types import NewMessage, Role
+from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..store.children import Child
 from ..store.samples import read_pages
@@ -23,6 +26,11 @@ from . import killed_maintenance
 
 pytestmark = pytest.mark.concurrent
 
+COLUMNS = {
+    "messages": ("message_id", "content"),
+    "memories": ("memory_key", "content"),
+    "relations": ("source_id", "relationship", "destination_id"),
+}
 RANDOM = secrets.SystemRandom()
 ANN = Scope("ann")
 SIZES = (32, 64)
@@ -104,3 +112,58 @@ async def test_killed_restore_leaves_all_rows_of_before_or_after(
             await store.timeline(ANN).add(said("later", 1))  # the id is there already, or not
             before = (await store.count())["messages"]
             assert before == count + (count in (30, 70, 0))
+
+
+async def read_rows(library: Library, user_id: str) -> dict[str, list[tuple[str, ...]]]:
+    """Return the ids and contents of a user's messages, memories and relations, sorted."""
+    rows: dict[str, list[tuple[str, ...]]] = {name: [] for name in COLUMNS}
+    async for record in library.export_user(user_id):
+        if (columns := COLUMNS.get(record["table"])) is not None:
+            rows[record["table"]].append(tuple(str(record["row"][name]) for name in columns))
+    return {table: sorted(found) for table, found in rows.items()}
+
+
+async def fill_and_export(library: Library, file: Path) -> None:
+    """Store messages, memories and relations of ann, and write their export."""
+    await library.add_messages(ANN, said("tea", ROWS))
+    memories = [
+        NewMemory(content=f"likes tea {n}", memory_key=f"k{n}", source_message_ids=(f"tea-{n}",))
+        for n in range(ROWS // 2)
+    ]
+    await library.add_memories(ANN, memories, origin=Origin.USER, actor="ann")
+    relations = [NewRelation("ann", "likes", f"tea {n}") for n in range(10)]
+    await library.store.graph(ANN).add({}, relations)
+    lines = [json.dumps(record) async for record in library.export_user("ann")]
+    await asyncio.to_thread(file.write_text, "\n".join(lines), "utf-8")
+
+
+@few_or_many_kills
+async def test_killed_import_leaves_whole_parts_that_the_next_one_completes(
+    location: str, kills: int, tmp_path: Path
+) -> None:
+    """The user has messages in a session of the export, so that its messages get new numbers."""
+    file, own = tmp_path / "export.jsonl", [("own-0", "own 0"), ("own-1", "own 1")]
+    async with await killed_maintenance.open_library(location, SIZES[0]) as library:
+        await fill_and_export(library, file)
+        whole = await read_rows(library, "ann")
+    parts, cut = killed_maintenance.parts_of(file), 0
+    sizes = [sum(line["table"] in COLUMNS for line in part) for part in parts]
+    for number in range(kills):
+        user = f"copy-{number}"
+        async with await killed_maintenance.open_library(location, SIZES[0]) as library:
+            await library.add_messages(Scope(user), said("own", 2))
+        child = Child(killed_maintenance.import_export, location, user, str(file))
+        kill(child, RANDOM.randint(1, 2 * len(parts) - 2))
+        async with await killed_maintenance.open_library(location, SIZES[0]) as library:
+            await wait_until(partial(has_no_other_connections, library.store))
+            assert not any((await library.store.find_damage(deep=True)).values())
+            count = sum(map(len, (await read_rows(library, user)).values())) - len(own)
+            assert count in {sum(sizes[:end]) for end in range(len(parts) + 1)}
+            cut += count < sum(sizes)
+            for part in parts:
+                await library.import_user(user, part)
+            stored = await read_rows(library, user)
+            assert stored == {**whole, "messages": sorted([*whole["messages"], *own])}
+            assert_numbered(await read_pages(library.store.timeline(Scope(user))))
+            assert not any((await library.store.find_damage(deep=True)).values())
+    assert cut

@@ -2,16 +2,20 @@
 
 import json
 import secrets
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 from mcp import Client
 
 from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.trace import stream_events
+from memrecall.agent.trace_events import CallEvent
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.mcp import resources
-from memrecall.store import NewKnowledge
+from memrecall.server.mcp import server as mcp_server
+from memrecall.store import Grant, NewKnowledge
 from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
 
@@ -207,6 +211,31 @@ async def test_trace_resources_have_parts(
             events += part["body"]["events"]
             next_uri = part["next"]
         assert events == whole["body"]["events"]
+
+
+async def test_a_revoked_key_ends_a_recall_that_reports_progress(
+    service: HttpService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, secret = await service.library.store.keys.create(Grant(frozenset({"ann"})))
+    steps: list[str | None] = []
+
+    async def lose(run: Any) -> AsyncGenerator[Any, None]:
+        async for item in stream_events(run):
+            yield item
+            if isinstance(item, CallEvent):
+                await service.library.store.keys.revoke(key.key_id)
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        steps.append(message)
+
+    monkeypatch.setattr(mcp_server, "stream_events", lose)
+    async with over_http(service.url, secret) as client:
+        arguments = {"query": "What is my dog called?"}
+        result = await client.call_tool("recall", arguments, progress_callback=note)
+        assert result.is_error
+        assert "the key was revoked or has expired" in str(result.content)
+        await wait_until(lambda: steps != [])
+    assert len(steps) == 1
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import httpx
 
-from memrecall.memory import Library
+from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.auth import USER_HEADER
 from memrecall.server.http.openapi import Example, join_lines, load_examples
@@ -49,6 +49,7 @@ SAID = NewMessage(message_id="m_0009", role=Role.USER, content="我住在杭州"
 EXTRACTED = NewMemory(content="用户住在杭州", source_message_ids=("m_0009",))
 EXAMPLE_USER = "u_12345"
 PATH = {"user_id": EXAMPLE_USER}
+OF_MEMBERS = ("/spaces", "/invitations", "space:")  # what a request names that needs its user
 
 
 async def record_all() -> dict[str, Example]:
@@ -72,11 +73,13 @@ async def send_requests(library: Library) -> dict[str, Example]:
             request = example
             if name == "list_extractions":
                 await store_run(library)
+            if name == "list_invitations":
+                await invite_to_spaces(library)
             if name == "read_job":
                 request = Example({**PATH, "job_id": await run_job(client)})
             await library.vectors.settle()
             method, path = _find_operation(document, name)
-            is_shared = "/spaces" in path or "space:" in str(example.parameters)
+            is_shared = any(part in f"{path} {example.parameters}" for part in OF_MEMBERS)
             response = await (member if is_shared else client).request(
                 method, _fill_path(path, request), **_request_arguments(path, request)
             )
@@ -100,6 +103,15 @@ async def store_run(library: Library) -> None:
     await library.add_messages(Scope(EXAMPLE_USER), [SAID])
     steps, reading = [PlanStep("ADD", EXTRACTED)], Reading(("m_0009",), RUN)
     await library.apply_plan(Scope(EXAMPLE_USER), steps, actor=EXTRACTION, reading=reading)
+
+
+async def invite_to_spaces(library: Library) -> None:
+    """Let another user invite the one of the examples to two spaces."""
+    async with AsyncMemory(library=library) as memory:
+        ben = memory.bind(user_id="ben")
+        for space_id, name in (("chess", "Chess club"), ("choir", "Choir")):
+            await ben.create_space(space_id, name=name)
+            await ben.space(space_id).set_member(EXAMPLE_USER, "reader", invite=True)
 
 
 async def run_job(client: httpx.AsyncClient) -> str:

@@ -1,8 +1,15 @@
 """Authentication: keys, their permissions, and the keyless local service."""
 
-import httpx
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
+import httpx
+import pytest
+
+from memrecall.agent.driver import stream_recall
 from memrecall.memory import Library
+from memrecall.server.http import chat, recall, users
 from memrecall.store import Grant
 
 from .http_service import (
@@ -12,6 +19,7 @@ from .http_service import (
     make_message,
     message_ids,
     serve_in_process,
+    serve_on_socket,
     write_messages,
 )
 
@@ -31,6 +39,57 @@ class TestKeys:
         check_error(await service.client().get(PATH), 401, "UNAUTHENTICATED")
         check_error(await service.client().get("/v1/nothing/here"), 401, "UNAUTHENTICATED")
         await write_messages(service.client(Authorization=f"bearer  {key}"), "ann", make_message(1))
+
+    @pytest.mark.concurrent
+    @pytest.mark.parametrize("kind", ["recall", "chat", "export"])
+    async def test_a_revoked_key_ends_its_open_streams(
+        self, library: Library, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        """The client has read the first part when the key is revoked, and gets no other."""
+        is_revoked = asyncio.Event()
+
+        def pausing(items: Any) -> Any:
+            async def pause(*args: Any, **options: Any) -> AsyncIterator[Any]:
+                async for item in items(*args, **options):
+                    yield item
+                    await is_revoked.wait()
+
+            return pause
+
+        start_turn = chat.ChatHandler._start_turn
+
+        async def start(handler: Any, of_chat: Any) -> Any:
+            events = await start_turn(handler, of_chat)
+            return pausing(lambda: events)()
+
+        monkeypatch.setattr(chat.ChatHandler, "_start_turn", start)
+        monkeypatch.setattr(recall, "stream_recall", pausing(stream_recall))
+        monkeypatch.setattr(users, "_CHUNK_BYTES", 1)
+        monkeypatch.setattr(users, "_join_lines", pausing(users._join_lines))
+        requests: dict[str, tuple[str, dict[str, Any]]] = {
+            "recall": ("POST", {"json": {"query": "dentist"}}),
+            "chat": ("POST", {"json": {"message": "When is the dentist?"}}),
+            "export": ("GET", {}),
+        }
+        async with serve_on_socket(library) as service:
+            key, secret = await library.store.keys.create(Grant(frozenset({"ann"})))
+            client = service.client(secret, Accept="text/event-stream, application/x-ndjson")
+            await write_messages(client, "ann", make_message(1, "The dentist is on Friday"))
+            method, options = requests[kind]
+            sent = client.stream(method, f"/v1/users/ann/{kind}", **options)
+            async with sent as answer:
+                parts = answer.aiter_text()
+                assert await anext(parts)
+                await library.store.keys.revoke(key.key_id)
+                is_revoked.set()
+                if kind == "export":
+                    with pytest.raises(httpx.RemoteProtocolError):
+                        [part async for part in parts]
+                    return
+                rest = "".join([part async for part in parts])
+        assert rest.count("event: ") == rest.count("event: error") == 1
+        assert "UNAUTHENTICATED" in rest
+        assert "Friday" not in rest
 
     async def test_revoked_key_is_refused_at_once(self, service: HttpService) -> None:
         key, text = await service.library.store.keys.create(Grant(frozenset({"ann"})))

@@ -25,7 +25,15 @@ GENERATED_IDS = {
     *("id", "memory_id", "messages", "source_message_ids", "sources", "previous_id", "other_id"),
     *("evidence", "experience", "ids", "entry_id", "at"),
 }
-VOLATILE = {"next_cursor", "created_at", "updated_at", "valid_from", "since", *GENERATED_IDS}
+VOLATILE = {
+    "next_cursor",
+    "created_at",
+    "updated_at",
+    "valid_from",
+    "since",
+    "invited_at",
+    *GENERATED_IDS,
+}
 
 
 def without_volatile(value: Any) -> Any:

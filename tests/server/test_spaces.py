@@ -60,7 +60,10 @@ LEAST = {
         *("erase_user", "set_member", "delete_space", "end_session"),
     },
 }
-OF_NO_SPACE = {"list_spaces", "create_space"}
+OF_NO_SPACE = {
+    *("list_spaces", "create_space", "list_invitations"),
+    *("accept_invitation", "decline_invitation"),
+}
 LAST = ("erase_user", "delete_space", "remove_member")  # they end what the others need
 TEAM = "team-x"
 
@@ -79,9 +82,14 @@ async def make_space(service: HttpService, admin: httpx.AsyncClient, name: str) 
     assert answer.status_code == 200, answer.text
 
 
-async def invite(admin: httpx.AsyncClient, space: str, member: str, role: str) -> None:
+async def admit(
+    service: HttpService, admin: httpx.AsyncClient, space: str, member: str, role: str
+) -> None:
+    """Invite a user, who accepts, or change the role of a member."""
     answer = await admin.put(f"/v1/spaces/{space}/members/{member}", json={"role": role})
     assert answer.status_code == 200, answer.text
+    if answer.json()["status"] == "invited":
+        await service.library.store.spaces.accept(member, space)
 
 
 async def fill_space(
@@ -161,11 +169,11 @@ async def test_every_operation_with_every_role(service: HttpService, role: str, 
         Grant(frozenset({"ben"}), permissions=frozenset({Permission.SENSITIVE}))
     )
     ben, member = service.client(secret), "ben" if kind == "user" else f"key:{key.key_id}"
-    await invite(ann, TEAM, member, "contributor")
+    await admit(service, ann, TEAM, member, "contributor")
     if kind == "key":  # whose own role counts
-        await invite(ann, TEAM, "ben", "reader" if role == "admin" else "admin")
+        await admit(service, ann, TEAM, "ben", "reader" if role == "admin" else "admin")
     ids = await fill_space(service, ben, "ben", TEAM, member if kind == "key" else None)
-    await invite(ann, TEAM, member, role)
+    await admit(service, ann, TEAM, member, role)
     await service.library.vectors.settle()
     allowed = {name for least in ROLES[: ROLES.index(role) + 1] for name in LEAST[least]}
     cells = 0
@@ -191,7 +199,7 @@ async def test_strangers_cannot_tell_a_space_from_none(service: HttpService) -> 
     dora = await service.client_with_key("dora", permissions=frozenset(Permission))
     eve = await service.client_with_key("eve", permissions=frozenset(Permission))
     backend = await service.client_with_key(permissions=frozenset(Permission))
-    await invite(ann, TEAM, "eve", "admin")
+    await admit(service, ann, TEAM, "eve", "admin")
     assert (await eve.get(f"/v1/spaces/{TEAM}")).status_code == 200
     assert (await ann.delete(f"/v1/spaces/{TEAM}/members/eve")).status_code == 200
     await service.library.vectors.settle()
@@ -225,6 +233,7 @@ async def test_no_header_or_id_reaches_a_foreign_space(service: HttpService) -> 
     outcomes: dict[str, set[tuple[int, str]]] = {}
     for space in (TEAM, "none"):
         client = service.client(secret, **{SPACES_HEADER: space})
+        in_space = {"memory_id": f"space:{space}/k", "space_id": space}
         for template, item in document["paths"].items():
             if template in PUBLIC or template.startswith("/v1/spaces"):
                 continue
@@ -232,7 +241,7 @@ async def test_no_header_or_id_reaches_a_foreign_space(service: HttpService) -> 
                 name = operation["operationId"]
                 if name in ("erase_user", "import_user", "export_user"):
                     continue
-                path = fill_template(template, {**ids, "memory_id": f"space:{space}/k"})
+                path = fill_template(template, ids | in_space)
                 body = next(bodies(document, operation, "dora"))
                 query = queries(operation, "dora")
                 answer = await client.request(method, path, params=query, json=body)
@@ -264,7 +273,7 @@ async def test_no_header_or_id_reaches_a_foreign_space(service: HttpService) -> 
 async def test_searches_recalls_and_chat_cover_named_spaces(service: HttpService) -> None:
     ann_client = await service.client_with_key("ann")
     ben = await service.client_with_key("ben")
-    await invite(ann_client, TEAM, "ben", "reader")
+    await admit(service, ann_client, TEAM, "ben", "reader")
     owner = {"user_id": f"space:{TEAM}"}
     said = {**owner, "messages": "The launch of Kestrel is on Friday", "infer": False}
     assert (await ann_client.post("/v1/memories", json=said)).status_code == 200
@@ -310,7 +319,7 @@ async def test_searches_recalls_and_chat_cover_named_spaces(service: HttpService
 
 async def test_message_searches_cover_named_spaces(service: HttpService) -> None:
     ann, ben = [await service.client_with_key(user) for user in ("ann", "ben")]
-    await invite(ann, TEAM, "ben", "reader")
+    await admit(service, ann, TEAM, "ben", "reader")
     await write_messages(ann, f"space:{TEAM}", make_message(1, "Kestrel starts on Friday"))
     await service.library.vectors.settle()
     headers = {SPACES_HEADER: TEAM}
@@ -357,14 +366,14 @@ async def test_a_lost_role_ends_open_streams(
                     if is_first and role is None:
                         await ann.delete(f"/v1/spaces/{TEAM}/members/ben")
                     elif is_first:
-                        await invite(ann, TEAM, "ben", role or "")
+                        await admit(service, ann, TEAM, "ben", role or "")
                     is_first = False
 
             return lose
 
         path = f"/v1/users/space:{TEAM}"
         monkeypatch.setattr(recall, "stream_recall", losing(stream_recall, None))
-        await invite(ann, TEAM, "ben", "reader")
+        await admit(service, ann, TEAM, "ben", "reader")
         stream = {"Accept": "text/event-stream"}
         answer = await ben.post(f"{path}/recall", json={"query": CANARY}, headers=stream)
         names = [line for line in answer.text.splitlines() if line.startswith("event: ")]
@@ -378,7 +387,7 @@ async def test_a_lost_role_ends_open_streams(
             return losing(lambda: events, None)()
 
         monkeypatch.setattr(chat.ChatHandler, "_start_turn", start)
-        await invite(ann, TEAM, "ben", "reader")
+        await admit(service, ann, TEAM, "ben", "reader")
         headers, turn = stream | {SPACES_HEADER: TEAM}, {"message": f"What about {CANARY}?"}
         answer = await ben.post("/v1/users/ben/chat", json=turn, headers=headers)
         names = [line for line in answer.text.splitlines() if line.startswith("event: ")]
@@ -386,7 +395,7 @@ async def test_a_lost_role_ends_open_streams(
         assert "NOT_FOUND" in answer.text
         monkeypatch.setattr(users, "_CHUNK_BYTES", 1)
         monkeypatch.setattr(users, "_join_lines", losing(users._join_lines, "contributor"))
-        await invite(ann, TEAM, "ben", "admin")
+        await admit(service, ann, TEAM, "ben", "admin")
         with pytest.raises(httpx.RemoteProtocolError):
             await ben.get(f"{path}/export")
         check_error(await ben.get(f"{path}/export"), 403, "PERMISSION_DENIED")
@@ -404,7 +413,7 @@ async def test_members_of_a_space(service: HttpService) -> None:
         answer = await ann.put(f"{space}/members/{member}", json=role)
         check_error(answer, 400, "INVALID_ARGUMENT")
     check_error(await ann.put(f"{space}/members/ben", json={}), 400, "INVALID_ARGUMENT")
-    await invite(ann, TEAM, "ben", "contributor")
+    await admit(service, ann, TEAM, "ben", "contributor")
     check_error(await ben.delete(f"{space}/members/ann"), 403, "PERMISSION_DENIED")
     (listed,) = (await ben.get("/v1/spaces")).json()["results"]
     assert (listed["space_id"], listed["role"]) == (TEAM, "contributor")
@@ -414,13 +423,78 @@ async def test_members_of_a_space(service: HttpService) -> None:
     assert (await ben.delete(f"{space}/members/ben")).status_code == 200
     log = (await ann.get(f"{space}/audit")).json()["results"]
     assert [(entry["action"], entry["target"]) for entry in log] == [
-        *(("leave", "ben"), ("join", "ben"), ("create", "ann"))
+        *(("leave", "ben"), ("join", "ben"), ("invite", "ben"), ("create", "ann"))
     ]
     for name in ({}, {"name": "Another"}):
         answer = await ann.request("DELETE", space, json=name)
         check_error(answer, 400, "INVALID_ARGUMENT")
     assert (await ann.delete(f"{space}?name=The {TEAM}")).status_code == 200
     check_error(await ann.get(space), 404, "NOT_FOUND")
+
+
+async def test_a_user_joins_by_accepting(service: HttpService) -> None:
+    """What admins add with a key of their own is an invitation."""
+    ann, ben, dora = [await service.client_with_key(user) for user in ("ann", "ben", "dora")]
+    for admin in (ann, await service.client_with_key(permissions=frozenset())):
+        body = {"role": "contributor", "name": "Ben"}
+        path = f"/v1/spaces/{TEAM}/members/ben"
+        answer = await admin.put(path, json=body, headers={USER_HEADER: "ann"})
+        assert (answer.status_code, answer.json()["status"]) == (200, "invited")
+    (invitation,) = (await ben.get("/v1/invitations")).json()["results"]
+    named = {"space_id": TEAM, "name": f"The {TEAM}", "role": "contributor", "invited_by": "ann"}
+    assert named.items() <= invitation.items()
+    refusals = [
+        await client.request(method, path)
+        for client, method, path in (
+            (ben, "GET", f"/v1/spaces/{TEAM}"),
+            (ben, "GET", f"/v1/users/space:{TEAM}/messages"),
+            *((dora, "POST", f"/v1/invitations/{TEAM}/{verb}") for verb in ("accept", "decline")),
+            (dora, "POST", "/v1/invitations/none/accept"),
+            (dora, "POST", "/v1/invitations/space:x/accept"),
+        )
+    ]
+    ((status, _),) = {(answer.status_code, answer.text) for answer in refusals}
+    assert status == 404
+    assert (await ben.get("/v1/spaces")).json()["results"] == []
+    reading = await service.client_with_key("ben", read_only=True)
+    refused = await reading.post(f"/v1/invitations/{TEAM}/accept")
+    check_error(refused, 403, "PERMISSION_DENIED")
+    joined = (await ben.post(f"/v1/invitations/{TEAM}/accept")).json()
+    assert (joined["space_id"], joined["role"]) == (TEAM, "contributor")
+    assert (await ben.get(f"/v1/spaces/{TEAM}")).status_code == 200
+    assert (await ben.get("/v1/invitations")).json()["results"] == []
+    await ann.put(f"/v1/spaces/{TEAM}/members/dora", json={"role": "reader"})
+    listed = [(await who.get(f"/v1/spaces/{TEAM}/members")).json()["results"] for who in (ann, ben)]
+    names = [{each["member"]: each["status"] for each in members} for members in listed]
+    joined_both = {"ann": "member", "ben": "member"}
+    assert names == [{**joined_both, "dora": "invited"}, joined_both]
+    assert (await ann.delete(f"/v1/spaces/{TEAM}/members/dora")).status_code == 200
+    check_error(await dora.post(f"/v1/invitations/{TEAM}/decline"), 404, "NOT_FOUND")
+
+
+async def test_operators_add_members_whom_others_invite(service: HttpService) -> None:
+    """One by one, and with the export of another space."""
+    operator = await service.client_with_key(permissions=frozenset({Permission.OPERATOR}))
+    both = frozenset({Permission.OPERATOR, Permission.SENSITIVE})
+    ann, of_ann = await service.client_with_key("ann", permissions=both), {USER_HEADER: "ann"}
+    path = f"/v1/spaces/{TEAM}/members"
+    body = {"role": "reader", "name": "Ben"}
+    added = await operator.put(f"{path}/ben", json=body, headers=of_ann)
+    assert added.json()["status"] == "member"
+    # An operator who may act for one user speaks for that one alone.
+    assert (await ann.put(f"{path}/dora", json=body)).json()["status"] == "invited"
+    lines = (await ann.get(f"/v1/users/space:{TEAM}/export")).text
+    assert "dora" not in lines
+    for client, space, status in ((ann, "copy", "invited"), (operator, "other", "member")):
+        headers = {"Content-Type": "application/x-ndjson", **of_ann}
+        await client.post("/v1/spaces", json={"space_id": space}, headers=of_ann)
+        imported = await client.post(
+            f"/v1/users/space:{space}/import", content=lines, headers=headers
+        )
+        assert imported.status_code == 200
+        members = (await ann.get(f"/v1/spaces/{space}/members")).json()["results"]
+        shown = [(each["member"], each["status"]) for each in members]
+        assert sorted(shown) == [("ann", "member"), ("ben", status)]
 
 
 async def test_the_member_that_a_key_acts_as(service: HttpService) -> None:
@@ -445,7 +519,7 @@ async def test_the_member_that_a_key_acts_as(service: HttpService) -> None:
 
 async def test_mcp_covers_named_spaces(service: HttpService) -> None:
     ann, ben = [await service.client_with_key(user) for user in ("ann", "ben")]
-    await invite(ann, TEAM, "ben", "reader")
+    await admit(service, ann, TEAM, "ben", "reader")
     said = {"user_id": f"space:{TEAM}", "messages": "Kestrel flies on Friday", "infer": False}
     assert (await ann.post("/v1/memories", json=said)).status_code == 200
     await service.library.vectors.settle()

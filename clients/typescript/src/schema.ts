@@ -771,7 +771,7 @@ export interface paths {
         };
         /**
          * List Members
-         * @description List the users and keys that can see the space, oldest first.
+         * @description List the users and keys that can see the space, oldest first; for admins the invited too.
          */
         get: operations["list_members"];
         put?: never;
@@ -792,13 +792,17 @@ export interface paths {
         get?: never;
         /**
          * Set Member
-         * @description Add a user, or a key as `key:` and its id; or change their role or name.
+         * @description Invite a user, or change the role or name of a member.
+         *
+         *     A key, as `key:` and its id, is added at once; so is a user by an operator's key for all users.
          */
         put: operations["set_member"];
         post?: never;
         /**
          * Remove Member
-         * @description Remove a member, or leave; what they wrote stays. 409 for the last admin.
+         * @description Remove a member, leave, or withdraw an invitation; what they wrote stays.
+         *
+         *     409 for the last admin.
          */
         delete: operations["remove_member"];
         options?: never;
@@ -860,6 +864,66 @@ export interface paths {
         get: operations["read_space_audit"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Invitations
+         * @description List the spaces that the user of the request is invited to.
+         */
+        get: operations["list_invitations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/invitations/{space_id}/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Accept Invitation
+         * @description Join the space, with the role of the invitation.
+         */
+        post: operations["accept_invitation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/invitations/{space_id}/decline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Decline Invitation
+         * @description Decline to join the space; its admins see that in its log.
+         */
+        post: operations["decline_invitation"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1317,13 +1381,20 @@ export interface components {
             is_deleted: boolean;
             said: components["schemas"]["QuotedMessage"][];
         };
-        /** @description The number of rows of each table, and of messages and memories by what became of them. */
+        /**
+         * @description The number of rows of each table, and of messages and memories by what became of them.
+         *
+         *     `skipped` names, by table, the rows that were not stored and differ from what is stored.
+         */
         ImportedRows: {
             rows: {
                 [key: string]: number;
             };
             statuses: {
                 [key: string]: number;
+            };
+            skipped: {
+                [key: string]: string[];
             };
         };
         /** @description A message to store. `ts` defaults to the current time, `message_id` to a new id. */
@@ -1395,6 +1466,15 @@ export interface components {
             tool_call_id?: unknown;
         } & {
             [key: string]: unknown;
+        };
+        /** @description What a user is told about a space before they join it. */
+        Invitation: {
+            space_id: string;
+            name: string;
+            role: components["schemas"]["SpaceRole"];
+            invited_by: string | null;
+            /** Format: date-time */
+            invited_at: string;
         };
         /**
          * @description Background work: an add or an extraction of stored messages, with its result when it is done,
@@ -1709,6 +1789,8 @@ export interface components {
             /** Format: date-time */
             since: string;
             evidence: string[];
+            /** @description The member who wrote it to a space. */
+            author?: string | null;
         };
         /** @description The number of erased memories, or messages of a message's id, and what was erased too. */
         PurgedMemory: {
@@ -1879,6 +1961,9 @@ export interface components {
         };
         Results_ExtractionRun_: {
             results: components["schemas"]["ExtractionRun"][];
+        };
+        Results_Invitation_: {
+            results: components["schemas"]["Invitation"][];
         };
         Results_Space_: {
             results: components["schemas"]["Space"][];
@@ -3460,6 +3545,72 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Results_dict_str__Union_str__int__NoneType___"];
+                };
+            };
+        };
+    };
+    list_invitations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Results_Invitation_"];
+                };
+            };
+        };
+    };
+    accept_invitation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                space_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Space"];
+                };
+            };
+        };
+    };
+    decline_invitation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                space_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: string | number | null;
+                    };
                 };
             };
         };

@@ -2,6 +2,7 @@ import type { components } from "./schema.js";
 import { path, type CallOptions, type Transport } from "./transport.js";
 
 export type Space = components["schemas"]["Space"];
+export type Invitation = components["schemas"]["Invitation"];
 export type SpaceRole = "reader" | "contributor" | "admin";
 
 export interface SpaceMember {
@@ -12,6 +13,8 @@ export interface SpaceMember {
   since: string;
   granted_by: string | null;
   kind: "user" | "key";
+  /** Only admins see who is invited and has not accepted yet. */
+  status: "member" | "invited";
 }
 
 /** Who can read a memory or message. */
@@ -68,7 +71,7 @@ export class SpacesApi {
     return this.results(path`/v1/spaces/${spaceId}/members`, options);
   }
 
-  /** Add a member, or change a member's role or name. */
+  /** Invite a user, or change a member's role or name; an operator's key for all users adds them at once. */
   setMember(
     spaceId: string,
     member: string,
@@ -80,7 +83,21 @@ export class SpacesApi {
     return this.transport.json("PUT", path`/v1/spaces/${spaceId}/members/${member}`, call);
   }
 
-  /** Remove a member; a user may remove themselves: they leave. */
+  /** The spaces that the user is invited to. */
+  invitations(options: CallOptions = {}): Promise<Invitation[]> {
+    return this.results("/v1/invitations", options);
+  }
+
+  /** Join a space that the user is invited to. */
+  accept(spaceId: string, options: CallOptions = {}): Promise<Space> {
+    return this.transport.json("POST", path`/v1/invitations/${spaceId}/accept`, options);
+  }
+
+  decline(spaceId: string, options: CallOptions = {}): Promise<Answer> {
+    return this.transport.json("POST", path`/v1/invitations/${spaceId}/decline`, options);
+  }
+
+  /** Remove a member, or withdraw an invitation; a user may remove themselves: they leave. */
   removeMember(spaceId: string, member: string, options: CallOptions = {}): Promise<Answer> {
     return this.transport.json("DELETE", path`/v1/spaces/${spaceId}/members/${member}`, options);
   }

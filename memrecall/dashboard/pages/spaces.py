@@ -33,6 +33,30 @@ async def show_spaces(page: Page) -> None:
                     ui.label(page.term("space_role", space.role)).classes("mr-badge")
                 widgets.dim_label(space.space_id)
                 ui.label(space.description).classes("mr-text full-width")
+    if page.user:
+        await _draw_invitations(page)
+
+
+async def _draw_invitations(page: Page) -> None:
+    """Draw what the user is invited to, if anything, with a button for each answer."""
+    invitations = await (await page.memory()).invitations()
+    if not invitations:
+        return
+    with widgets.card(page.text("invitations")):
+        for item in widgets.draw_list(invitations):
+            ui.label(f"{item['name']} ({item['space_id']})").classes("mr-grow")
+            ui.label(page.term("space_role", item["role"])).classes("mr-badge")
+            widgets.dim_label(page.text("invited_by", **item))
+            for name, icon in (("accept", "check"), ("decline", "close")):
+                answer = partial(_answer_invitation, page, item["space_id"], name)
+                button = widgets.draw_button(page, name, answer, icon)
+                button.props["aria-label"] = page.text(f"{name}_space", **item)
+
+
+async def _answer_invitation(page: Page, space_id: str, answer: str) -> None:
+    memory = await page.writable_memory()
+    await (memory.accept_invitation if answer == "accept" else memory.decline_invitation)(space_id)
+    ui.navigate.reload()
 
 
 @register_page(SPACE_PAGE, "space")
@@ -52,7 +76,8 @@ async def show_space(page: Page) -> None:
             widgets.button_link(page.text("memories"), page.user_link("/explorer/memories"))
     with widgets.card(page.text("members")):
         widgets.dim_label(page.text("role_hint"))
-        for member in await page.library.store.spaces.members(scope):
+        spaces = page.library.store.spaces
+        for member in (*await spaces.members(scope), *await spaces.invited(scope)):
             with ui.element("div").classes("mr-item"):
                 _draw_member(page, member.as_dict())
                 if scope.role is SpaceRole.ADMIN:
@@ -68,7 +93,9 @@ def _draw_member(page: Page, member: dict[str, Any]) -> None:
     name = f"{member['name']} ({member['member']})" if member["name"] else member["member"]
     ui.label(name).classes("mr-grow")
     ui.label(page.term("space_role", member["role"])).classes("mr-badge")
-    widgets.dim_label(page.text("granted" if member["granted_by"] else "since", **member))
+    granted = "granted" if member["granted_by"] else "since"
+    text = "invited" if member["status"] == "invited" else granted
+    widgets.dim_label(page.text(text, **member))
 
 
 def _draw_actions(page: Page, member: dict[str, Any]) -> None:
@@ -77,6 +104,9 @@ def _draw_actions(page: Page, member: dict[str, Any]) -> None:
         await page.library.store.spaces.remove_member(scope, member["member"])
         ui.navigate.reload()
 
+    if member["status"] == "invited":
+        widgets.icon_button(page, "withdraw", "person_remove", partial(remove, True), **member)
+        return
     question, action = (page.text(name, **member) for name in ("ask_remove", "remove"))
     ask = partial(widgets.confirm, page, question, action, remove, removes=True)
     edit = partial(_edit_member, page, member)
@@ -108,7 +138,9 @@ async def _edit_member(page: Page, member: dict[str, Any]) -> None:
         is_confirmed = await wait()
     if is_confirmed:
         values = (field.value or "").strip(), role.value, (name.value or "").strip() or None
-        await page.library.store.spaces.set_member(await page.writable_scope(), *values)
+        invite = not (await page.principal()).is_admin
+        spaces = page.library.store.spaces
+        await spaces.set_member(await page.writable_scope(), *values, invite=invite)
         ui.navigate.reload()
 
 

@@ -79,6 +79,7 @@ service_routes = APIRouter(tags=["service"])
 _ROUTERS = (
     service_routes,
     *(family.router for family in (messages, memories, graph, recall, hooks, chat, users, spaces)),
+    spaces.invitations,
 )
 
 

@@ -208,6 +208,7 @@ class ChatHandler:
         """Yield the events in the form in which they are sent."""
         async with aclosing(self.events()) as events:
             async for event in events:
+                await self.context.require_valid_key()
                 yield ServerEvent(
                     event.kind, to_json(_fields(event)), is_last=isinstance(event, Final)
                 )

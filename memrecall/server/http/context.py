@@ -264,6 +264,10 @@ class RequestContext:
             await self.enter(scope.user_id)
         await enter_all(self.library.store, scope)
 
+    async def require_valid_key(self) -> None:
+        """Raise if the key has been revoked, or has expired, during a stream."""
+        await self.principal.require_valid(self.library.store.keys)
+
     async def readable_scope(self, user_id: str, project: str | None = None) -> Scope:
         """Return the scope of a user; raise NotFound if the user is unknown, unless the key names
         them: then they may store something later.

@@ -110,6 +110,7 @@ class ProfileValue(BaseModel):
     memory_id: str
     since: datetime
     evidence: list[str]
+    author: Annotated[str | None, Field(description="The member who wrote it to a space.")] = None
 
 
 class Profile(BaseModel):

@@ -214,6 +214,7 @@ class RecallHandler:
         """Yield the events in the form in which they are sent."""
         async with aclosing(self.events()) as events:
             async for event in events:
+                await self.context.require_valid_key()
                 if isinstance(event, RecallResult):
                     yield ServerEvent("done", event.model_dump_json().encode(), is_last=True)
                 else:

@@ -11,10 +11,11 @@ from memrecall.server.http.message_models import Digits, PathId, RequestModel
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import JsonResponse, JsonRoute
 from memrecall.store.database.cursors import LARGEST_LIST
-from memrecall.store.spaces import Space
+from memrecall.store.spaces import Invitation, Space
 from memrecall.types import NAME_LENGTH, CleanText, Id
 
 router = APIRouter(prefix="/v1/spaces", tags=["spaces"], route_class=JsonRoute)
+invitations = APIRouter(prefix="/v1/invitations", tags=["spaces"], route_class=JsonRoute)
 
 Item = TypeVar("Item")
 _Name = Annotated[CleanText, Field(max_length=NAME_LENGTH)]
@@ -102,7 +103,7 @@ async def delete_space(
 
 @router.get("/{space_id}/members", **route_options("list_members", Results[Row]))
 async def list_members(space_id: PathId, context: Context) -> Response:
-    """List the users and keys that can see the space, oldest first."""
+    """List the users and keys that can see the space, oldest first; for admins the invited too."""
     memory = await context.memory(SPACE_PREFIX + space_id)
     return JsonResponse({"results": await memory.members()})
 
@@ -111,14 +112,21 @@ async def list_members(space_id: PathId, context: Context) -> Response:
 async def set_member(
     space_id: PathId, member: PathId, body: MemberRequest, context: Context
 ) -> Response:
-    """Add a user, or a key as `key:` and its id; or change their role or name."""
+    """Invite a user, or change the role or name of a member.
+
+    A key, as `key:` and its id, is added at once; so is a user by an operator's key for all users.
+    """
     memory = await context.writable_memory(SPACE_PREFIX + space_id)
-    return JsonResponse(await memory.set_member(member, body.role, name=body.name))
+    invite = not context.principal.is_admin
+    return JsonResponse(await memory.set_member(member, body.role, name=body.name, invite=invite))
 
 
 @router.delete("/{space_id}/members/{member}", **route_options("remove_member", Row))
 async def remove_member(space_id: PathId, member: PathId, context: Context) -> Response:
-    """Remove a member, or leave; what they wrote stays. 409 for the last admin."""
+    """Remove a member, leave, or withdraw an invitation; what they wrote stays.
+
+    409 for the last admin.
+    """
     memory = await context.writable_memory(SPACE_PREFIX + space_id)
     await memory.remove_member(member)
     return JsonResponse({"member": member, "event": "REMOVE"})
@@ -145,3 +153,24 @@ async def read_space_audit(
     """Read who changed what in the space, the latest first, without contents."""
     memory = await context.memory(SPACE_PREFIX + space_id)
     return JsonResponse({"results": await memory.audit(limit=query.limit, after=query.after)})
+
+
+@invitations.get("", **route_options("list_invitations", Results[Invitation]))
+async def list_invitations(context: Context) -> Response:
+    """List the spaces that the user of the request is invited to."""
+    return JsonResponse({"results": await (await context.memory()).invitations()})
+
+
+@invitations.post("/{space_id}/accept", **route_options("accept_invitation", Space))
+async def accept_invitation(space_id: PathId, context: Context) -> Response:
+    """Join the space, with the role of the invitation."""
+    memory = await context.writable_memory(None)
+    return JsonResponse(await memory.accept_invitation(space_id))
+
+
+@invitations.post("/{space_id}/decline", **route_options("decline_invitation", Row))
+async def decline_invitation(space_id: PathId, context: Context) -> Response:
+    """Decline to join the space; its admins see that in its log."""
+    memory = await context.writable_memory(None)
+    await memory.decline_invitation(space_id)
+    return JsonResponse({"space_id": space_id, "event": "DECLINE"})

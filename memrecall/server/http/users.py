@@ -204,6 +204,7 @@ class ExportStream(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         async with aclosing(self._lines) as lines:
             async for chunk in _join_lines(lines):
+                await self._context.require_valid_key()
                 await self._context.enter(self._user_id)  # a member may have left the space
                 if start:
                     await send(start)
@@ -278,7 +279,8 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
     memory = await _whole_user(user_id, context)
     lines = (await request.body()).split(b"\n")
     context.log_fields["lines"] = len(lines)
-    counts = await memory.import_(line for line in lines if line.strip())
+    filled = (line for line in lines if line.strip())
+    counts = await memory.import_(filled, invite=not context.principal.is_admin)
     return JsonResponse({"rows": counts, "statuses": counts.statuses, "skipped": counts.skipped})
 
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from memrecall.agent.tools.context import NO_USER, ToolContext
-from memrecall.errors import InvalidArgument, RunError
+from memrecall.errors import Forbidden, InvalidArgument, RunError
 from memrecall.json_objects import has_repeated_keys
 from memrecall.scope import Scope as UserScope
 from memrecall.scope import parse_spaces
@@ -115,6 +115,7 @@ class McpEndpoint:
             can_write=not principal.read_only,
             write_spaces=writable,
             limiter=lambda: _limit(service, principal),
+            check=lambda: _require_valid(service, principal),
         )
 
 
@@ -141,6 +142,14 @@ async def _limit(service: Service, principal: Principal) -> AsyncIterator[None]:
             yield
     except RequestError as error:
         raise RunError(error.problem.message) from None
+
+
+async def _require_valid(service: Service, principal: Principal) -> None:
+    """Raise Forbidden if the key has been revoked, or has expired, during a recall."""
+    try:
+        await principal.require_valid(service.library.store.keys)
+    except RequestError as error:
+        raise Forbidden(error.problem.message) from None
 
 
 def _bind(request: Request) -> tuple[Principal, UserScope | None]:

@@ -49,6 +49,7 @@ from memrecall.types import Language, Origin
 McpRequest = ServerRequestContext[Any, Any]
 ContextOf = Callable[[McpRequest], Awaitable[ToolContext]]
 Limiter = Callable[[], AbstractAsyncContextManager[None]]
+Guard = Callable[[], Awaitable[None]]
 
 ACTOR = "mcp"
 
@@ -329,8 +330,11 @@ def make_context(
     write_spaces: frozenset[str] = frozenset(),
     is_trusted: bool = False,
     limiter: Limiter = nullcontext,
+    check: Guard | None = None,
 ) -> ToolContext:
     """Return the context of one caller; `limiter` limits its recalls.
+
+    `check` raises if the caller has lost access, before each step that is reported to them.
 
     Recalls report their progress to the caller of `request`. Callers whose contexts share an
     `ingestor` write a user's memories one after the other.
@@ -341,7 +345,7 @@ def make_context(
 
     async def recall(messages: object, time: str | None = None) -> RecallResult:
         async with limiter():
-            result = await _recall(partial(recaller.recall, messages, time=time), request)
+            result = await _recall(partial(recaller.recall, messages, time=time), request, check)
         if result.stop_reason is StopReason.STORAGE_FAILED:
             raise StorageError(result.problem or "the database failed")
         return result
@@ -366,7 +370,7 @@ def make_ingestor(library: Library, model_client: Any) -> Ingestor:
 
 
 async def _recall(
-    run: Callable[..., Awaitable[RecallResult]], request: McpRequest | None
+    run: Callable[..., Awaitable[RecallResult]], request: McpRequest | None, check: Guard | None
 ) -> RecallResult:
     """Recall; a caller that sent a progress token is told of each tool call."""
     if request is None or (request.meta or {}).get("progress_token") is None:
@@ -374,6 +378,8 @@ async def _recall(
     steps = 0
     async with aclosing(stream_events(lambda observer: run(observer=observer))) as items:
         async for item in items:
+            if check is not None:
+                await check()
             if isinstance(item, RecallResult):
                 return item
             if isinstance(item, CallEvent):

@@ -1,6 +1,6 @@
 """Memberships of spaces, read with the version of a space or under its lock."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -19,8 +19,12 @@ from memrecall.types import MemoryRecord, Message
 SPACES_FACT = "spaces"
 Row = TypeVar("Row", bound=Message | MemoryRecord)
 
+# Before the role of an invitation. Whoever reads grants reads the plain roles alone, so that an
+# invitation grants nothing, in earlier versions too.
+_INVITED = "invited:"
 # A row that no version writes must not fail the requests of its member.
 IS_GRANT = memberships.c.role.in_([role.value for role in SpaceRole])
+IS_INVITATION = memberships.c.role.in_([_INVITED + role.value for role in SpaceRole])
 _OF_MEMBER = (
     IS_GRANT,
     memberships.c.user_id == bindparam("of_owner"),
@@ -28,6 +32,9 @@ _OF_MEMBER = (
 )
 _ROLE = select(memberships.c.role).where(*_OF_MEMBER)
 _OF_EITHER = memberships.c.member.in_([bindparam("of_member"), bindparam("of_key")])
+_NAMES = select(memberships.c.member, memberships.c.name).where(
+    memberships.c.user_id == bindparam("of_owner"), IS_GRANT
+)
 # Every request in a space executes it: one statement for the version and the membership.
 _ENTRY = (
     select(
@@ -41,6 +48,16 @@ _ENTRY = (
     .join(memberships, memberships.c.user_id == users.c.user_id)
     .where(users.c.user_id == bindparam("of_owner"), _OF_EITHER, IS_GRANT)
 )
+
+
+def store_role(role: SpaceRole, *, is_invited: bool) -> str:
+    """Return a role as it is stored, of a grant or of an invitation."""
+    return f"{_INVITED if is_invited else ''}{role.value}"
+
+
+def role_of_row(stored: str) -> SpaceRole:
+    """Return the role of a grant or of an invitation."""
+    return SpaceRole(stored.removeprefix(_INVITED))
 
 
 async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope, Any]:
@@ -94,6 +111,33 @@ async def read_by_owner(
             inside, _ = await enter_space(reads, scope, space_id)
             rows += [qualify_row(row, space_id) for row in await read(inside, plain_keys)]
     return rows
+
+
+async def show_writers(reads: Reads, scope: Scope, rows: Sequence[Row]) -> list[Row]:
+    """Return rows as they are shown: in a space, no speaker stands without the member who wrote it.
+
+    Otherwise who writes could pass for another member by giving their name as the speaker.
+    """
+    if scope.space is None or not any(row.speaker and row.author for row in rows):
+        return list(rows)
+    names = await read_member_names(reads, scope.user_id)
+    speakers = [show_writer(row.speaker, row.author, names) for row in rows]
+    named = zip(rows, speakers, strict=True)
+    return [cast(Row, row.model_copy(update={"speaker": speaker})) for row, speaker in named]
+
+
+def show_writer(speaker: str | None, author: str | None, names: Mapping[str, str]) -> str | None:
+    """Return a speaker with the member who wrote it, if that is somebody else."""
+    name = names.get(author or "", author)
+    if not speaker or speaker in (name, author, None) or author is None:
+        return speaker
+    return f"{speaker} (written by {name})"
+
+
+async def read_member_names(reads: Reads, owner: str) -> dict[str, str]:
+    """Return the names of a space's members by their ids."""
+    rows = await reads.fetch(_NAMES, {"of_owner": owner})
+    return {row.member: row.name or row.member for row in rows}
 
 
 def qualify_row(row: Row, space_id: str) -> Row:

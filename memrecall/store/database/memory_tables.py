@@ -202,9 +202,10 @@ restores = Table(
     time_column("decided_at", nullable=False),
 )
 
-# The tables of users' data in this module, in an order in which rows can be removed or inserted.
+# The tables of users' data in this module, in an order in which rows can be inserted: what is named
+# comes first, also for an import in parts that ends early.
 MEMORY_TABLES: tuple[Table, ...] = (
-    *(revisions, aliases, relations, entities),
+    *(revisions, entities, aliases, relations),
     *(summaries, checkpoints, feedback, memberships),
 )
 

@@ -25,7 +25,7 @@ from memrecall.store.database.cursors import (
 )
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
-from memrecall.store.database.memberships import read_by_owner
+from memrecall.store.database.memberships import read_by_owner, show_writers
 from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import (
     STRINGS_PER_CONDITION,
@@ -122,7 +122,7 @@ class Memories:
         records: list[MemoryRecord] = []
         for batch in split(keys):
             rows = await reads.fetch(statement, {**owner, "keys": list(batch)})
-            records += [_to_record(row) for row in rows]
+            records += await show_writers(reads, self._scope, [_to_record(row) for row in rows])
         return records
 
     async def page(
@@ -139,6 +139,7 @@ class Memories:
         statement = statement.order_by(order[0].desc(), order[1])
         rows = await self._database.fetch(statement.limit(limit + 1))
         records = [_to_record(row) for row in rows]
+        records = await show_writers(self._database, self._scope, records)
         key_of = attrgetter("created_at", "memory_key")
         size = min(limit, self._limits.cut(records))
         return make_page(records, size, self._limits.secret, binding, key_of)

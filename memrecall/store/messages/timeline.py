@@ -37,7 +37,12 @@ from memrecall.store.database.cursors import (
 )
 from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
-from memrecall.store.database.memberships import enter_space, qualify_row, read_by_owner
+from memrecall.store.database.memberships import (
+    enter_space,
+    qualify_row,
+    read_by_owner,
+    show_writers,
+)
 from memrecall.store.database.statements import filter_scope, in_project, split
 from memrecall.store.database.tables import is_hidden, is_visible, messages, tombstones
 from memrecall.store.memories.filters import Filter, to_condition
@@ -127,7 +132,7 @@ class Timeline:
         items: list[Message] = []
         for batch in split(message_ids):
             rows = await reads.fetch(statement, {**owner, "ids": list(batch)})
-            items += map(to_message, rows)
+            items += await show_writers(reads, self._scope, list(map(to_message, rows)))
         return items
 
     async def find_state(self, message_id: str) -> MessageState | None:
@@ -279,7 +284,8 @@ class Timeline:
     ) -> list[Message]:
         if not parameters["count"]:
             return []
-        return [to_message(row) for row in await reads.fetch(statement, parameters)]
+        rows = [to_message(row) for row in await reads.fetch(statement, parameters)]
+        return await show_writers(reads, self._scope, rows)
 
 
 def _alternate(first: Sequence[Message], second: Sequence[Message]) -> Iterator[Message]:
