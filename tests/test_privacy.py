@@ -95,7 +95,7 @@ async def test_python_gives_a_model_contacts_but_no_secrets(library: Library) ->
     (stored,) = (await with_model.get_all())["results"]
     assert stored["memory"] == "Ann's email is ann@example.com, her token [redacted: token]."
     memory = AsyncMemory(library=library, user_id="ann")
-    (note,) = (await memory.add(f"Remember that {TEXT}"))["results"]
+    (note,) = (await memory.add(f"Remember: {TEXT}"))["results"]
     assert note["memory"] == STORED
     await memory.add(TEXT, infer=False, metadata={"note": SECRET})
     await memory.recall(f"What is {SECRET}?", session_id="s")

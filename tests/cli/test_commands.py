@@ -507,7 +507,7 @@ def test_completion_is_offered(shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_add_is_the_same_command_in_both_places(shell: Shell, db: Path) -> None:
-    said = "Remember that I live in Oslo."
+    said = "Remember: I live in Oslo."
     notes = [
         shell(*command, said, "--user", user, "--db", db, "--json").json["results"]
         for command, user in ((["add"], "ann"), (["memories", "add"], "ben"))

@@ -164,7 +164,7 @@ class TestMemories:
         self, shell: Shell, tmp_path: Path
     ) -> None:
         at = ("--user", "ann", "--db", tmp_path / "extracted.db")
-        shell("memories", "add", "Remember that the door code is 4321.", *at)
+        shell("memories", "add", "Remember: the door code is 4321.", *at)
         shell("memories", "add", "Written by hand.", "--as-is", *at)
 
         async def store_extracted() -> None:

@@ -103,6 +103,6 @@ async def test_slow_embedder_leaves_a_search_by_words(library: Library) -> None:
     engine, _ = await make_engine(library, seconds=0.01)
 
     page = await engine.search(ANN, SearchRequest("endless"))
-    assert page.embedder_failure == "the embedder took longer than 0.01 s"
+    assert page.embedder_failure.startswith("the embedder took longer than 0.01 s")
     with pytest.raises(EmbedderFailed, match="took longer than"):
         await engine.search(ANN, SearchRequest("endless", mode="semantic"))

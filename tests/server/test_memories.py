@@ -71,7 +71,7 @@ class TestAdd:
         report = await add(ann, "I live in Paris.")
         assert (report["results"], report["stored"], report["problems"]) == ([], 1, [])
         assert report["message"].startswith("No model is configured")
-        (note,) = (await add(ann, "Remember that the gate code is 4711."))["results"]
+        (note,) = (await add(ann, "Remember: the gate code is 4711."))["results"]
         assert (note["event"], note["memory"]) == ("ADD", "the gate code is 4711.")
         assert await list_memories(ann) == ["the gate code is 4711."]
 

@@ -43,8 +43,9 @@ async def changes(
     return result
 
 
-async def embed(store: Store, *rows: RowKey) -> None:
-    await store.vectors(MODEL).write(pending(*rows), np.ones((len(rows), 2), np.float32))
+async def embed(store: Store, *rows: RowKey, model: str = MODEL) -> None:
+    await store.vectors(model).set_model(2)
+    await store.vectors(model).write(pending(*rows), np.ones((len(rows), 2), np.float32))
 
 
 async def test_version_of_an_unknown_user_is_none(store: Store) -> None:
@@ -91,9 +92,10 @@ async def test_replaced_vector_is_a_new_change(store: Store) -> None:
     await store.timeline(ANN).add([new_message("m")])
     await embed(store, RowKey("ann", "message", "m"))
     numbers = await version(store)
-    await embed(store, RowKey("ann", "message", "m"))
+    await embed(store, RowKey("ann", "message", "m"), model="embedder-2")
 
-    assert await changes(store, numbers, await version(store)) == [(3, "vector", "m")]
+    found = await changes(store, numbers, await version(store), model="embedder-2")
+    assert found == [(3, "vector", "m")]
 
 
 async def test_rows_beyond_the_range_count_as_its_last_change(store: Store) -> None:
