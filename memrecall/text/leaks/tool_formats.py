@@ -127,7 +127,7 @@ WRAPPED = (
     FormatRow("wrapped", rf"{_TOKENS}*\L ?{_PART}*\B{_PART}*\T\B?\G\s*\{{"),
     FormatRow("wrapped", rf"\L{_NAME}\s[^<>\n]*=\s*\Q?\T\Q?[^<>\n]*\G\s*\{{\s*\Q"),
     FormatRow("wrapped", rf"\[{_NAME}\]\s*{_KEY}\T\s*[:：=({{\n][^\[\]`]*\[/[^\s\[\]/]+\]"),
-    FormatRow("wrapped", rf"\[\T\][^\[\]`\n]*\[/\T\]"),
+    FormatRow("wrapped", r"\[\T\][^\[\]`\n]*\[/\T\]"),
     FormatRow("wrapped", rf"[\[【]{_LEAD}\T\s*[:：][^\[\]【】`\n]*[\]】]"),
 )
 
