@@ -77,7 +77,9 @@ class TestFailures:
                 raise ZeroDivisionError("the user's words")
 
         turn = await take_turn(sqlite_library, QUESTION_EN, client=RaisingClient([]))
-        assert turn.end.as_dict()["error"]["message"] == "the model's client failed: ZeroDivisionError"
+        assert (
+            turn.end.as_dict()["error"]["message"] == "the model's client failed: ZeroDivisionError"
+        )
 
     @pytest.mark.parametrize("is_known", [True, False])
     async def test_model_without_tools_gets_request_without_tools(
