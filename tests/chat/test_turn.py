@@ -213,7 +213,7 @@ class TestAnswer:
 
         async def check(fields: dict[str, str]) -> None:
             turn = await collect_turn(single_chat(sqlite_library).stream(**fields))
-            assert turn.end.as_dict()["code"] == "INVALID_ARGUMENT"
+            assert turn.end.as_dict()["error"]["code"] == "INVALID_ARGUMENT"
 
         await check_each_async(cases, check)
 
