@@ -159,6 +159,7 @@ async def _search(state: RecallState, request: SearchRequest) -> tuple[SearchPag
     found = await _cached_page(state, wide)
     page = await mark_outdated(state.library.store, state.scope, found)
     asked = await _find_repetitions(state.conversation, page.results)
+    asked |= await _find_unfounded(state, page.results, asked)
     told = _without(page.results, asked)
     hits = await add_sources(state.library.store, state.scope, request, told[: request.limit])
     total = page.total_found - len(asked)
@@ -209,6 +210,25 @@ async def _find_repetitions(conversation: Conversation, hits: Sequence[Hit]) -> 
     length = sum(map(len, (request, *texts)))
     found = await in_process(length, compare_texts, request, texts)
     return known | {hit.key for hit, is_same in zip(others, found, strict=True) if is_same}
+
+
+async def _find_unfounded(
+    state: RecallState, hits: Sequence[Hit], asked: Collection[str]
+) -> set[str]:
+    """Return the keys of answers to the same request for which nothing had been recalled.
+
+    "I do not know which city Kate lives in" is no evidence once she has told it.
+    """
+    empty = [
+        hit.key
+        for hit in hits
+        if hit.kind == "message" and hit.role == Role.ASSISTANT.value
+        if hit.metadata.get(RECALLED) == []
+    ]
+    if not (empty and asked):
+        return set()
+    answers = await state.library.store.timeline(state.scope).get_many(empty)
+    return {each.message_id for each in answers if each.parent_message_id in asked}
 
 
 def compare_texts(request: str, texts: Sequence[str]) -> list[bool]:
