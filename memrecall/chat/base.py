@@ -151,6 +151,17 @@ class Chat:
             protocol.SystemMessage(content="\n".join(filter(None, [*context, instructions]))),
         ]
 
+    async def _dated(self, message: NewMessage, scope: Scope) -> NewMessage:
+        """Return a message with the time of the caller's clock, if there is one.
+
+        A message that is stored already keeps its time, so that a repeat is the same message.
+        """
+        if self._clock is utc_now or message.ts is not None:
+            return message
+        ids = [message.message_id] if message.message_id else []
+        stored = await self._library.store.timeline(scope).get_many(ids)
+        return message.model_copy(update={"ts": stored[0].ts if stored else self._clock()})
+
     async def _now(self) -> str:
         version = await self._library.store.feed(self._scope.user_id).version()
         now = self._clock()
@@ -222,10 +233,13 @@ class Chat:
                 metadata[FINISH_REASON] = turn.finish_reason
             if self._is_offline:
                 metadata[ANSWERED_BY] = BY_RULES
-            elif turn.sources:
-                metadata[RECALLED] = list(turn.sources)
+            else:
+                metadata[RECALLED] = list(turn.sources)  # empty: said without evidence
             message = new_message(
-                **{**answer, "metadata": metadata}, role=Role.ASSISTANT, content=turn.visible.text
+                **{**answer, "metadata": metadata},
+                role=Role.ASSISTANT,
+                content=turn.visible.text,
+                ts=self._clock() if self._clock is not utc_now else None,
             )
             message_id = (await self._library.add_messages(self._scope, [message])).ids[0]
         return Final(

@@ -114,7 +114,8 @@ class Failed(_Event):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the event as one flat JSON object."""
-        return {"type": self.kind, "code": self.error.code, "message": str(self.error)}
+        error = {"code": self.error.code, "message": str(self.error), "details": self.error.details}
+        return {"type": self.kind, "error": error}
 
 
 TextChange = TextDelta | TextRetracted

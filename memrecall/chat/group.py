@@ -119,6 +119,7 @@ class GroupChat(Chat):
             ts=ts,
             speaker=member.name,
         )
+        message = await self._dated(message, scope)
         result = await self._library.add_messages(scope, [message])
         if result.stored and not member.ai:
             await self._remember(message.model_copy(update={"message_id": result.ids[0]}), scope)

@@ -28,7 +28,7 @@ _text = partial(fill_phrase, _TEXTS)
 # Earlier answers without a model that say nothing about anything.
 _EMPTY_ANSWERS = frozenset(
     text
-    for name in ("unknown", "failed", "noted", "hello", "thanks", "bye")
+    for name in ("unknown", "failed", "stored", "noted", "hello", "thanks", "bye")
     for text in _TEXTS[name]
 )
 
@@ -48,7 +48,7 @@ def single_answer(language: Language, messages: Sequence[protocol.LLMMessage]) -
         return "\n".join(_quote(event, language) for event in events[:_MOST_QUOTES])
     if not asks_something(query):
         courtesy = find_courtesy(query)
-        return _text(language_of(query), courtesy) if courtesy else _text(language, "noted")
+        return _text(language_of(query), courtesy) if courtesy else _text(language, "stored")
     has_failed = result is not None and result.is_error
     return _text(language, "failed" if has_failed else "unknown")
 

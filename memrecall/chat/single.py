@@ -76,6 +76,7 @@ class SingleChat(Chat):
         message = new_message(
             role=Role.USER, **read_content(text), message_id=message_id, speaker=speaker
         )
+        message = await self._dated(message, self._scope)
         result = await self._library.add_messages(self._scope, [message])
         (request_id,) = result.ids
         message = message.model_copy(update={"message_id": request_id})

@@ -120,16 +120,20 @@ class Turn:
             async for event in self._run_calls(calls, self._reply.thought):
                 yield event
             return
-        is_answered = self._is_answered()
+        is_answered = isinstance(content, str) and self._is_answered(without_tools)
         self._is_over = is_answered or without_tools
         self.degraded = without_tools and not is_answered
         self._without_tools = True
 
-    def _is_answered(self) -> bool:
-        """Return True if the answer is clean text, or a silence that is allowed."""
+    def _is_answered(self, without_tools: bool) -> bool:
+        """Return True if the answer is clean text, or a silence that is allowed.
+
+        What it said before its last call is an answer too, unless it had to stop calling.
+        """
         visible = self.visible
         self.silent = visible.is_silent and self._start.may_pass and not visible.text
-        return self.silent or (visible.has_text and not visible.has_leaks)
+        has_text = visible.has_text or (visible.is_repeated and not without_tools)
+        return self.silent or (has_text and not visible.has_leaks)
 
     async def _ask(self, without_tools: bool, deadline: float) -> AsyncGenerator[TextChange, None]:
         """Yield the text events of one answer; set `_reply`, or None if tools are refused."""
@@ -154,7 +158,8 @@ class Turn:
                     is_streamed = is_streamed or bool(chunk)
                     for event in self.visible.feed(chunk):
                         yield event
-            for event in self.visible.end():
+            has_calls = self._reply is not None and not isinstance(self._reply.content, str)
+            for event in self.visible.end(has_calls=has_calls):
                 yield event
         except ModelFailed as error:
             if error.kind != "no_tools" or without_tools:

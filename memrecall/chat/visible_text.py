@@ -223,7 +223,8 @@ class VisibleText:
         self._mode: LeakMode = mode
         self._member_filter = member_filter
         self._on_leak = on_leak
-        self.text = self._preamble = ""  # what the last answer said before a leak
+        self.text = self._preamble = ""  # what the last answer said before a leak or a call
+        self._is_before_call = False  # the preamble is
         self.leaks: list[LeakReport] = []
         self.begin()
         self._is_over = True  # no answer is in progress
@@ -238,6 +239,7 @@ class VisibleText:
         self._pending = ""
         self._earlier_text = self.text  # of the answers before
         self.has_text = self.has_leaks = self.is_silent = self._is_cut = False
+        self.is_repeated = False
         self._is_over = False
 
     def feed(self, chunk: str) -> list[TextChange]:
@@ -245,15 +247,16 @@ class VisibleText:
         self._has_input = self._has_input or bool(chunk.strip())
         return self._show(self._leak_filter.feed(_remove_unstorable(chunk)))
 
-    def end(self) -> list[TextChange]:
-        """End the answer; return what changes for the reader."""
+    def end(self, *, has_calls: bool = False) -> list[TextChange]:
+        """End the answer, which may have real calls; return what changes for the reader."""
         self._is_over = True
         events = self._show(self._leak_filter.close(), last=True)
         if self._has_input:
             self._reasoning.learn(self._leak_filter)
         self._report_leaks()
-        if self.has_leaks:
+        if self.has_leaks or has_calls:
             self._preamble = self.text[len(self._earlier_text) :].strip() or self._preamble
+            self._is_before_call = has_calls
         return events
 
     def abort(self) -> None:
@@ -321,7 +324,8 @@ class VisibleText:
         """Return an answer without a preamble that was shown, "" while that is undecided."""
         rest = text.removeprefix(self._preamble)
         if self._preamble.startswith(text.rstrip()) or not rest.strip():
-            return text if last and not self._leak_filter.leaks else ""
+            self.is_repeated = last and self._is_before_call and not rest.strip()
+            return text if last and not (self.is_repeated or self._leak_filter.leaks) else ""
         is_said = rest[0].isspace() or not self._preamble[-1].isalnum()
         return rest.lstrip() if len(rest) < len(text) and is_said else text
 

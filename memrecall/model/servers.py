@@ -227,7 +227,7 @@ class ServerClient(BaseClient):
         code, message = read_error(error)
         status = int(code) if re.fullmatch("[45][0-9][0-9]", code) else 0
         kind = classify_failure(status or 400, f"{code} {message}")
-        if kind == "refused" and not status:  # the words name no other kind
+        if kind == "refused" and error is None:
             kind = "unreachable"
         return make_failure(kind, f"{self._where} interrupted its answer{self._quote(message)}")
 

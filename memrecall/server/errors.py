@@ -61,8 +61,14 @@ _FAILURES: tuple[tuple[type[MemrecallError], str], ...] = (
 )
 
 
-# What the operator of the service must change: trying again does not help.
+# Trying again does not help: the caller must send less, or the operator must change something.
 _MODEL_FAILURES: dict[ModelFailure, str] = {
+    "overflow": "the text is longer than the model reads; send less, or begin a new session",
+    "malformed": "the server of the model does not answer as its API must, for instance with a web"
+    " page; tell the operator of this service",
+    "refused": "the server of the model answers with an error; tell the operator of this service,"
+    " whose log has its words",
+    "no_tools": "the model calls no tools; tell the operator of this service",
     "authentication": "the server of the model refuses the key of this service; tell its operator",
     "quota": "the account of this service with the model has no quota left; tell its operator",
 }

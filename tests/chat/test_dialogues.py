@@ -21,7 +21,7 @@ pytestmark = pytest.mark.texts
 FILE = Path(__file__).parent.parent.parent / "fixtures" / "chat" / "dialogues.jsonl"
 UNKNOWN = {"en": "I do not know", "zh": "我不知道"}
 MOST_WRONG = 0.04  # of answers: what is absent is not always told from what is near
-NOTED = {"en": "All right.", "zh": "好的。"}
+NOTED = {"en": "I have stored what you said.", "zh": "你说的话我存下了。"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def is_right(answer: str, turn: dict[str, Any], language: str) -> bool:
     if turn.get("unknown"):
         return answer.startswith(UNKNOWN[language])
     if turn.get("noted"):
-        return answer == NOTED[language]
+        return answer.startswith(NOTED[language])
     has = all(words in answer for words in turn["has"])
     return has and not any(words in answer for words in turn.get("lacks", ()))
 

@@ -65,9 +65,8 @@ class TestFailures:
         turn = await take_turn(sqlite_library, QUESTION_EN, fail("unreachable", "no route"))
         assert isinstance(turn.end, Failed)
         assert turn.kinds == ["tool_call", "tool_result", "error"]
-        assert turn.end.as_dict() == {
-            "type": "error", "code": "UNAVAILABLE", "message": "no route"
-        }  # fmt: skip
+        error = {"code": "UNAVAILABLE", "message": "no route", "details": {"kind": "unreachable"}}
+        assert turn.end.as_dict() == {"type": "error", "error": error}
         assert [m.content for m in await stored_messages(sqlite_library, LIN)] == [QUESTION_EN]
         with pytest.raises(ModelFailed):
             await single_chat(sqlite_library, fail("unreachable")).answer(QUESTION_EN)
@@ -78,7 +77,9 @@ class TestFailures:
                 raise ZeroDivisionError("the user's words")
 
         turn = await take_turn(sqlite_library, QUESTION_EN, client=RaisingClient([]))
-        assert turn.end.as_dict()["message"] == "the model's client failed: ZeroDivisionError"
+        assert (
+            turn.end.as_dict()["error"]["message"] == "the model's client failed: ZeroDivisionError"
+        )
 
     @pytest.mark.parametrize("is_known", [True, False])
     async def test_model_without_tools_gets_request_without_tools(
@@ -93,7 +94,7 @@ class TestFailures:
     @pytest.mark.concurrent
     async def test_slow_model_times_out(self, sqlite_library: Library) -> None:
         turn = await take_turn(sqlite_library, QUESTION_EN, wait(600, say("x")), seconds=0.1)
-        assert "did not answer in 0.1 seconds" in turn.end.as_dict()["message"]
+        assert "did not answer in 0.1 seconds" in turn.end.as_dict()["error"]["message"]
 
     @pytest.mark.concurrent
     async def test_closing_the_stream_ends_the_turn(self, sqlite_library: Library) -> None:

@@ -259,6 +259,50 @@ class TestRepeatedRequest:
         assert len({end.message_id for end in ends}) == 2
 
 
+class TestRepeatedQuestion:
+    """The same question asked again, after an answer that had no evidence."""
+
+    async def test_answer_without_evidence_is_none_later(self, semantic_library: Library) -> None:
+        group = Scope("kates")
+        members = [
+            Member(member_id="kate", name="Kate"),
+            Member(member_id="bo", name="Bo"),
+            Member(member_id="travel", name="Travel", ai=True),
+        ]
+        unknown, statement = "I do not know which city Kate lives in.", "I live in Porto now."
+        question = "@Travel which city does Kate live in now?"
+        client = ScriptedClient([say(unknown), say("In Porto.")])
+        options = make_options(history=0)
+
+        def chat(session: str) -> GroupChat:
+            scope = group.with_session(session)
+            return GroupChat(semantic_library, scope, members, client, options=options)
+
+        await chat("first").post("bo", question)
+        await chat("first").answer("travel")
+        await chat("second").post("kate", statement)
+        await chat("third").post("bo", question)
+        turn = await collect_turn(chat("third").stream("travel"))
+        (recalled,) = turn.recall_answers(forged=True)
+        texts = [event["text"] for event in recalled["events"]]
+        assert texts[0] == statement
+        assert unknown not in texts
+
+    async def test_clock_dates_the_answer(self, library: Library) -> None:
+        chat = group_chat(library, say("在里斯本。"))
+        await chat.post("ann", "@小助手 在哪里？", ts=NOW)
+        await chat.answer("bot")
+        assert [m.ts for m in await stored_messages(library, TEAM)][-1] == NOW
+
+    async def test_message_posted_again_keeps_its_time(self, library: Library) -> None:
+        times = iter([NOW, NOW + timedelta(minutes=1), NOW + timedelta(minutes=2)])
+        chat = GroupChat(library, TEAM, MEMBERS, clock=lambda: next(times))
+        first = await chat.post("ann", "大家早", message_id="g1")
+        again = await chat.post("ann", "大家早", message_id="g1")
+        assert (first.status, again.status) == ("new", "same")
+        assert [m.ts for m in await stored_messages(library, TEAM)][-1] == NOW
+
+
 class TestOffline:
     async def test_offline_answers_are_only_for_mentioned_members(
         self, semantic_library: Library

@@ -209,8 +209,8 @@ async def test_authentication_and_quota_failures_are_named(
     assert isinstance(turn.end, Failed)
     assert isinstance(turn.end.error, ModelFailed)
     assert turn.end.error.kind == kind
-    assert words in turn.end.as_dict()["message"]
-    assert "try again" not in turn.end.as_dict()["message"].lower()
+    assert words in turn.end.as_dict()["error"]["message"]
+    assert "try again" not in turn.end.as_dict()["error"]["message"].lower()
 
 
 async def test_reasoning_is_sent_back_and_not_shown(
@@ -262,8 +262,8 @@ async def test_interrupted_answer_is_an_error(
         chunks[-1]["choices"][0]["finish_reason"] = finish
     server.play(Reply(chunks=tuple(json.dumps(chunk) for chunk in chunks)))
     turn = await run_turn(sqlite_library, memrecall_client(server))
-    assert turn.end.as_dict()["code"] == "UNAVAILABLE"
-    assert "interrupted its answer" in turn.end.as_dict()["message"]
+    assert turn.end.as_dict()["error"]["code"] == "UNAVAILABLE"
+    assert "interrupted its answer" in turn.end.as_dict()["error"]["message"]
     assert [m.content for m in await stored_messages(sqlite_library, LIN)] == [QUESTION]
 
 

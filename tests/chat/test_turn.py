@@ -50,6 +50,19 @@ class TextBesideCalls(ScriptedClient):
             yield part
 
 
+class EveryStepSays(ScriptedClient):
+    """A model that writes the same text before every step."""
+
+    def __init__(self, text: str, script: list[Step]) -> None:
+        super().__init__(script)
+        self._text = text
+
+    async def _stream(self, request: Any) -> Any:
+        yield self._text
+        async for part in super()._stream(request):
+            yield part
+
+
 class TestAnswer:
     async def test_turn_stores_exactly_two_messages(self, library: Library) -> None:
         client = ScriptedClient([call("recall_memory", query="过敏"), say("花生。")])
@@ -200,7 +213,7 @@ class TestAnswer:
 
         async def check(fields: dict[str, str]) -> None:
             turn = await collect_turn(single_chat(sqlite_library).stream(**fields))
-            assert turn.end.as_dict()["code"] == "INVALID_ARGUMENT"
+            assert turn.end.as_dict()["error"]["code"] == "INVALID_ARGUMENT"
 
         await check_each_async(cases, check)
 
@@ -282,6 +295,26 @@ class TestRecallLimit:
         assert turn.final.degraded
         assert turn.final.text == "I have no answer to this."
         assert len(turn.calls(forged=False)) == 2  # a call in the answer without tools is not run
+
+    async def test_sentence_before_every_call_is_said_once(self, sqlite_library: Library) -> None:
+        def said_with_calls(text: str, last: list[Step]) -> ScriptedClient:
+            return EveryStepSays(text, [*[call("recall_memory", query="x")] * 7, *last])
+
+        for last in ([call("recall_memory", query="x")], [silence()]):
+            client = said_with_calls("Let me check.", last)
+            turn = await take_turn(sqlite_library, QUESTION_EN, client=client)
+            assert (turn.final.text, turn.final.degraded) == ("Let me check.", True)
+            assert turn.final.model_calls == 8
+
+    async def test_answer_before_a_call_is_not_said_again(self, sqlite_library: Library) -> None:
+        for text, answer, shown in (
+            ("Lisbon.", "", "Lisbon."),
+            ("I see.", " You mean Lisbon.", "I see.\n\nYou mean Lisbon."),
+        ):
+            client = EveryStepSays(text, [call("recall_memory", query="x"), say(answer)])
+            turn = await take_turn(sqlite_library, QUESTION_EN, client=client)
+            assert (turn.final.text, turn.final.degraded) == (shown, False)
+            assert turn.final.model_calls == 2
 
 
 class TestLog:

@@ -272,6 +272,8 @@ FAILURES = (
     (Reply(body="{not json"), "malformed"),
     (Reply(body="<html>Welcome</html>"), "malformed"),
     (Reply(body='{"choices": []}'), "malformed"),
+    (Reply(body='{"error": {"message": "no such engine"}}'), "refused"),
+    (Reply(body='{"error": {"message": "maximum context length is 8192"}}'), "overflow"),
     (Reply(body='{"choices": [{"message": {"content": 5}}]}'), "malformed"),
 )
 

@@ -1,6 +1,8 @@
 """The JSON-RPC codec never raises, and all its replies are valid."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -71,3 +73,9 @@ def test_own_codes_are_outside_the_reserved_range() -> None:
     own = [int(code) for code in Code if int(code) not in SPECIFIED]
     assert own
     assert not set(own) & set(RESERVED)
+
+
+def test_every_error_code_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "http.md").read_text("utf-8")
+    codes = set(map(int, re.findall(r"-?\d+", text.partition("### Error codes")[2])))
+    assert not set(Code) - codes

@@ -40,6 +40,8 @@ SIMILAR = [
     ("The meeting with Bob is on Friday.", "The user's dog is called Rex.", False),
     ("用户对花生过敏。", "用户最喜欢的颜色是绿色。", False),
     ("The gate code of the office is 4711.", "The office gate has the code 0815 at night.", True),
+    ("I live in Rome and have a dog.", "I live in Oslo now.", True),
+    ("The meeting with Bob is on Friday.", "I had tea. Bob moved the meeting to Monday.", True),
     ("小李的办公室在三楼。", "小李的办公室搬到五楼了。", True),
 ]
 
@@ -57,15 +59,27 @@ async def current(library: Library, user: str) -> list[str]:
     return [item["memory"] for item in reversed(page["results"])]
 
 
+async def test_remember_takes_its_text_like_correct_or_by_its_former_name(
+    library: Library,
+) -> None:
+    context = make_context(library, Scope("ann"))
+    tool = find_tool("remember", Interface.MCP)
+    assert tool is not None
+    assert "text" in tool.arguments.model_json_schema()["properties"]
+    await call(context, "remember", text="I live in Rome")
+    await call(context, "remember", content="I work at Acme")
+    assert await current(library, "ann") == ["I live in Rome", "I work at Acme"]
+
+
 async def test_remember_without_a_model_tells_only_the_same_text(library: Library) -> None:
     async def check(case: tuple[str, str]) -> None:
         first, second = case
         context = make_context(library, Scope(first))
-        old = await call(context, "remember", content=first)
-        again = await call(context, "remember", content=f"{first} ")
+        old = await call(context, "remember", text=first)
+        again = await call(context, "remember", text=f"{first} ")
         assert again["memory_key"] == old["memory_key"]
         assert again["note"] == "This fact is already stored"
-        new = await call(context, "remember", content=second)
+        new = await call(context, "remember", text=second)
         assert (new["memory_key"] == old["memory_key"], new["replaced"]) == (False, [])
         assert await current(library, first) == [first, second]
 
@@ -78,8 +92,8 @@ async def test_remember_replaces_what_the_model_says_it_ends(library: Library) -
         first, second, is_replaced = case
         user = f"{first} {second}"
         context = make_context(library, Scope(user))
-        old = await call(context, "remember", content=first)
-        new = await call(context, "remember", content=second)
+        old = await call(context, "remember", text=first)
+        new = await call(context, "remember", text=second)
         assert new["replaced"] == [old["memory_key"]] * is_replaced
         assert (new["note"] == f"it replaces: {first}") is is_replaced
         assert await current(library, user) == ([second] if is_replaced else [first, second])
@@ -91,10 +105,10 @@ async def test_remember_replaces_what_the_model_says_it_ends(library: Library) -
 @pytest.mark.usefixtures("sentence_extractor")
 async def test_remember_replaces_all_that_it_contradicts(library: Library) -> None:
     context = make_context(library, Scope("ann"))
-    home = await call(context, "remember", content="User lives in Rome.")
-    work = await call(context, "remember", content="User works at Acme.")
+    home = await call(context, "remember", text="User lives in Rome.")
+    work = await call(context, "remember", text="User works at Acme.")
     both = "User lives in Berlin. User works at Globex."
-    moved = await call(context, "remember", content=both)
+    moved = await call(context, "remember", text=both)
     assert sorted(moved["replaced"]) == sorted([home["memory_key"], work["memory_key"]])
     assert await current(library, "ann") == [both]
 
@@ -105,7 +119,7 @@ async def test_remember_keeps_what_the_user_said(library: Library) -> None:
     await memory.add("I live in Rome")
     own = "User lives in Rome."
     context = make_context(library, Scope("ann"))
-    answer = await call(context, "remember", content="User lives in Berlin.")
+    answer = await call(context, "remember", text="User lives in Berlin.")
     assert answer["replaced"] == []
     assert answer["note"] == f"the user said otherwise, which is kept: {own}"
     assert await current(library, "ann") == [own, "User lives in Berlin."]
@@ -119,8 +133,8 @@ async def test_remember_names_only_similar_memories(library: Library) -> None:
     async def check(case: tuple[str, str, bool]) -> None:
         stored, new, is_similar = case
         context = make_context(library, Scope(new))
-        old = await call(context, "remember", content=stored)
-        similar = (await call(context, "remember", content=new))["similar"]
+        old = await call(context, "remember", text=stored)
+        similar = (await call(context, "remember", text=new))["similar"]
         assert [item["memory_key"] for item in similar] == [old["memory_key"]] * is_similar
 
     await check_each_async(SIMILAR, check)
@@ -137,9 +151,9 @@ async def test_similar_memories_share_more_than_a_topic() -> None:
     async with open_library(embedder="local") as library:
         context = make_context(library, Scope("ann"))
         for content in ONE_TOPIC:
-            assert (await call(context, "remember", content=content))["similar"] == []
-        rent = await call(context, "remember", content="房租每月三千五。")
-        (similar,) = (await call(context, "remember", content="房东把房租涨到了四千。"))["similar"]
+            assert (await call(context, "remember", text=content))["similar"] == []
+        rent = await call(context, "remember", text="房租每月三千五。")
+        (similar,) = (await call(context, "remember", text="房东把房租涨到了四千。"))["similar"]
         assert similar["memory_key"] == rent["memory_key"]
 
 
@@ -156,7 +170,7 @@ async def test_correct_keeps_what_the_user_said(library: Library) -> None:
 async def test_memories_are_listed_in_pages(library: Library) -> None:
     context = make_context(library, Scope("ann"))
     for number in range(3):
-        await call(context, "remember", content=f"The code of door {number} is {4711 * number}")
+        await call(context, "remember", text=f"The code of door {number} is {4711 * number}")
     first = await call(context, "list_memories", limit=2)
     rest = await call(context, "list_memories", limit=2, cursor=first["next_cursor"])
     contents = [m["content"] for m in (*first["memories"], *rest["memories"])]
@@ -171,7 +185,7 @@ async def test_forget_takes_every_key_that_recall_gives(library: Library) -> Non
     operator = ToolContext.for_operator(library)
     entry = await operator.knowledge.add(NewKnowledge("Dogs need a vaccination", "dogs"))
     context = make_context(library, scope)
-    memory = (await call(context, "remember", content="The dog likes salmon"))["memory_key"]
+    memory = (await call(context, "remember", text="The dog likes salmon"))["memory_key"]
 
     assert (await call(context, "forget", memory_key=memory))["memory_key"] == memory
     with pytest.raises(InvalidArgument, match=r"all users share.*delete_knowledge"):

@@ -293,8 +293,14 @@ class TestFailures:
             metrics = (await client.get("/metrics")).text
         assert 'memrecall_chat_turns_total{outcome="failed"} 2.0' in metrics
 
-    async def test_refused_key_and_exhausted_quota_are_told(self, sqlite_library: Library) -> None:
-        cases: dict[Any, str] = {"authentication": "refuses the key", "quota": "no quota left"}
+    async def test_failures_that_do_not_pass_are_told(self, sqlite_library: Library) -> None:
+        cases: dict[Any, str] = {
+            "authentication": "refuses the key",
+            "quota": "no quota left",
+            "overflow": "longer than the model reads; send less",
+            "malformed": "does not answer as its API must",
+            "refused": "answers with an error; tell the operator",
+        }
         for kind, words in cases.items():
             model = ScriptedClient([fail(kind, "sk-secret is wrong")] * 2)
             async with serve_in_process(sqlite_library, model_client=model) as service:

@@ -3,11 +3,12 @@
 A parent agent and an MCP client may see different arguments and results; each has one handler.
 """
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
@@ -23,7 +24,9 @@ _SIMILAR_MEMORIES = 3
 # Nearness is 0 for unrelated texts and 1 for the same. Memories of one topic, such as two pets,
 # are up to 0.5 near; those about the same thing are nearer, and mostly share some of its words.
 _MIN_NEARNESS, _MIN_NEARNESS_ALONE = 0.5, 0.6
-_MIN_COVERAGE, _MIN_COVERAGE_ALONE = 0.15, 0.4  # of the weight of the new memory's words
+_MIN_COVERAGE, _MIN_COVERAGE_ALONE = 0.15, 0.35  # of the weight of the new sentence's words
+_COMPARED_SENTENCES = 5  # of a new memory
+_SENTENCE = re.compile(r"[^.!?。！？\n]*\w(?:[^!?。！？\n.]|\.(?=\S))*")
 
 _KEPT_FIELDS = {"memory_type", "layer", "metadata", "sensitive", "subject", "field", "pinned"}
 
@@ -46,13 +49,15 @@ class RememberArguments(ToolInput):
 class RememberParams(StrictInput):
     """A fact to remember."""
 
-    content: Annotated[str, Field(min_length=1)]
+    text: Annotated[
+        str, Field(min_length=1, validation_alias=AliasChoices("text", "content"))
+    ]  # long texts are truncated, and `content` is its former name
     summary: str = ""
     space: str | None = None
 
     def new_memory(self) -> NewMemory:
         """Return the memory to store."""
-        return NewMemory(content=self.content.strip(), summary=self.summary)
+        return NewMemory(content=self.text.strip(), summary=self.summary)
 
 
 class MemoryChange(ToolOutput):
@@ -128,12 +133,15 @@ def _name_outside(scope: Scope, outcome: PlanOutcome) -> PlanOutcome:
 
 
 async def _find_similar(context: ToolContext, text: str) -> list[Hit]:
-    """Return memories about the same thing as a text, not only about the same topic."""
+    """Return memories about the same thing as a sentence of a text, not only of the same topic."""
     library = context.library  # its ranking is relative: the best memory can still be unrelated
-    request = SearchRequest(text, limit=_SIMILAR_MEMORIES, kind="memory")
-    page = await library.search(context.scope, request)
-    floor = await library.engine.noise_floor(text, page.searched)
-    return [hit for hit in page.results if _is_similar(hit, floor)]
+    similar: dict[str, Hit] = {}
+    for sentence in _SENTENCE.findall(text)[:_COMPARED_SENTENCES]:
+        request = SearchRequest(sentence, limit=_SIMILAR_MEMORIES, kind="memory")
+        page = await library.search(context.scope, request)
+        floor = await library.engine.noise_floor(sentence, page.searched)
+        similar |= {hit.key: hit for hit in page.results if _is_similar(hit, floor)}
+    return list(similar.values())[:_SIMILAR_MEMORIES]
 
 
 def _is_similar(hit: Hit, floor: float) -> bool:

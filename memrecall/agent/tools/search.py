@@ -1,7 +1,7 @@
 """`search_memories`: search of memories, and of messages as evidence."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -162,14 +162,20 @@ async def _search(state: RecallState, request: SearchRequest) -> tuple[SearchPag
     """
     wide = replace(request, limit=min(request.limit + _REPETITIONS, _MAX_LIMIT))
     found = await _cached_page(state, wide)
-    asked = await _find_repetitions(state.conversation, found.results)
+    asked = await _find_asked(state, found.results)
     if asked:
         found = await _cached_page(state, replace(wide, exclude=wide.exclude | asked))
-        asked |= await _find_repetitions(state.conversation, found.results)
+        asked |= await _find_asked(state, found.results)
     page = await mark_outdated(state.library.store, state.scope, found)
     told = [hit for hit in page.results if hit.key not in asked]
     hits = await add_sources(state.library.store, state.scope, request, told[: request.limit])
     return replace(page, results=tuple(hits)), len(asked)
+
+
+async def _find_asked(state: RecallState, hits: Sequence[Hit]) -> set[str]:
+    """Return the keys of hits that are no evidence: repetitions, and empty answers to them."""
+    repetitions = await _find_repetitions(state.conversation, hits)
+    return repetitions | await _find_unfounded(state, hits, repetitions)
 
 
 async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage:
@@ -206,6 +212,25 @@ async def _find_repetitions(conversation: Conversation, hits: Sequence[Hit]) -> 
     length = sum(map(len, (request, *texts)))
     found = await in_process(length, compare_texts, request, texts)
     return known | {hit.key for hit, is_same in zip(others, found, strict=True) if is_same}
+
+
+async def _find_unfounded(
+    state: RecallState, hits: Sequence[Hit], asked: Collection[str]
+) -> set[str]:
+    """Return the keys of answers to the same request for which nothing had been recalled.
+
+    "I do not know which city Kate lives in" is no evidence once she has told it.
+    """
+    empty = [
+        hit.key
+        for hit in hits
+        if hit.kind == "message" and hit.role == Role.ASSISTANT.value
+        if hit.metadata.get(RECALLED) == []
+    ]
+    if not (empty and asked):
+        return set()
+    answers = await state.library.store.timeline(state.scope).get_many(empty)
+    return {each.message_id for each in answers if each.parent_message_id in asked}
 
 
 def compare_texts(request: str, texts: Sequence[str]) -> list[bool]:

@@ -10,7 +10,7 @@ from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH, CallVerdict, JsonRe
 from memrecall.text.leaks.matchers import FormatEntry
 
 MAX_FORMAT_LENGTH = 256  # characters, without blanks, within which a format must be recognised
-_JSON_BEGIN = re.compile(r"[\[{]")
+_JSON_BEGIN = re.compile(r"(?:\[[\sĠĊ]*)?\{[\sĠĊ]*[\"'“”]")
 _FENCE_END = re.compile(r"\n[ \t]*```")
 _FENCES_OR_SPACE = re.compile(r"[`\s]*")
 # After which something new begins, not a name or (after fewer marks) a span that is mentioned.
@@ -131,7 +131,7 @@ class LeakCandidate:
         return CallVerdict.YES
 
     def _begin_json(self, text: str, is_final: bool) -> CallVerdict:
-        begin = _JSON_BEGIN.search(text, self.start)
+        begin = _JSON_BEGIN.search(text, self.start, self.end)
         if self._names is None or begin is None:
             return CallVerdict.NO
         self.end = begin.start()
@@ -182,28 +182,10 @@ class TextBuffer:
     visible_end: int = 0  # the end of the text that is shown or hidden
     is_final: bool = False  # whether nothing will follow
     hides_marks: bool = False  # whether the backticks before a call are hidden with it
-    last_piece: str = ""  # the text before the buffer, or the end of it
-    previous_piece: str = ""  # the text before that; each is empty only at the start of the text
+    _before: str = ""  # the last characters before the buffer
     _pieces: list[str] = field(default_factory=list)
     _hidden_end: int = 0  # of the last hidden text, in the whole text
     _tail: str = ""  # the last characters that were shown before it
-
-    def advance(self, text: str, to: int, visible_end: int) -> str:
-        """Drop an extended text up to `to`, and return what becomes visible up to `visible_end`."""
-        visible = text[self.visible_end : visible_end]
-        if to:
-            self.previous_piece, self.last_piece = self.last_piece, text[:to][-2:]
-            self.base += to
-        self.text, self.visible_end = text[to:], visible_end - to
-        return visible
-
-    def advance_all(self, text: str) -> str:
-        """Drop an extended text and return all of it that was not shown yet."""
-        visible = text[self.visible_end :]
-        self.text, self.visible_end = "", 0
-        self.base += len(text)
-        self.previous_piece, self.last_piece = self.last_piece, text
-        return visible
 
     def show(self, to: int) -> None:
         """Make the text visible up to a position."""
@@ -245,7 +227,7 @@ class TextBuffer:
         """Return up to two characters before a position."""
         if position > 1:
             return self.text[position - 2 : position]
-        return (self.previous_piece[-1:] + self.last_piece[-2:] + self.text[:position])[-2:]
+        return (self._before + self.text[:position])[-2:]
 
     def retract(self) -> None:
         """Drop what became visible since the last call."""
@@ -267,8 +249,11 @@ class TextBuffer:
     def trim(self) -> int:
         """Drop what is processed and shown, and return its length."""
         cut = min(self.position, self.visible_end)
-        self.advance(self.text, cut, self.visible_end)
+        self._before = self.look_back(cut)
+        self.text = self.text[cut:]
+        self.base += cut
         self.position -= cut
+        self.visible_end -= cut
         return cut
 
 

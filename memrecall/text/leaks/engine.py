@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from memrecall.text.leaks.automaton import sentence_start
 from memrecall.text.leaks.buffer import LeakCandidate, MarkerContext, ScanMode, TextBuffer
@@ -44,7 +44,6 @@ class LeakScanner:
         self._catalog = get_formats(unique_names(tool_names), reasoning, mode)
         self._formats = self._catalog.prose()
         self._buffer = TextBuffer(hides_marks=mode == "strict")
-        self._fast_search: Callable[[str], re.Match[str] | None] | None = None
         self._mode = ScanMode.PROSE
         self._at_line_start = self._at_answer_start = True  # nothing of it was read
         self._indentation = Indentation()
@@ -71,15 +70,7 @@ class LeakScanner:
         for place in (self._candidate, self._span):
             if place is not None:
                 place.move(trimmed)
-        self._fast_search = None if buffer.held or buffer.is_final else self._select_fast_search()
         return buffer.take_pieces()
-
-    def _select_fast_search(self) -> Callable[[str], re.Match[str] | None] | None:
-        """Return the search for text that needs processing, if other text can pass through."""
-        if self._in_line:
-            return self._search.search
-        in_line = self._fence is not None and not self._fence.at_line_start
-        return self._catalog.code_search if in_line or self._mode is ScanMode.INDENTED else None
 
     def _read_next(self) -> bool:
         """Continue in the current mode; return True if there is more to read."""

@@ -1,4 +1,7 @@
-r"""The table of formats in which models write tool calls as text. A new family is a new row.
+r"""The table of formats in which models write tool calls as text.
+
+Tags and tokens around the name of a registered tool need no row: `WRAPPED` in `tool_formats.py`
+takes any. A new family is a new row if it must be hidden without a name, or has channels.
 
 `automaton.py` defines the language. A row matches the shortest text that prose never contains;
 everything from its first character on is hidden. From `§` on, a text that ends is a truncated call.
@@ -107,7 +110,6 @@ TOKENS = (
     FormatRow("kimi_k2", r"functions\.\N:[0-9]+\{\s*(\Q|\})", _WORD),
     FormatRow("kimi_k3", r"\L\|(open|close)\|\G§\s*(tools|call|argument)"),
     FormatRow("gemma4", r"\L\|\"§\|\G"),
-    FormatRow("gemma4", r"call:\T\{", _WORD),
     FormatRow("control_token", r"\L\|(python|action)_§[a-z]+\|\G", lenient_end=_BODY),
     FormatRow("inkling", r"\L\|content_invoke_§tool[a-z_]*\|\G", lenient_end=_BODY),
     FormatRow("cohere", r"\L\|(START|END)_ACTION§\|\G", lenient_end=_BODY),
@@ -118,7 +120,6 @@ TOKENS = (
     FormatRow("qwen_agent", r"✿(FUNCTION|ARGS|RESULT)✿", exact=True, lenient_end=r"\s*[:：]"),
     FormatRow("functionary", r"(\L\|from\|\Gassistant\s*)?\L\|recipient\|\G\s*([^a\s]|a[^l\s])"),
     FormatRow("control_token", _TOOL + r"[a-z]*([_▁:\- ][a-z]+)* ?\B{0,2} ?\G", lenient_end=_BODY),
-    FormatRow("control_token", r"\L ?\B{1,2}[a-z_▁:\-/ ]+\B{1,2} ?\G\s*\T"),
 )
 
 START_TOKEN = r"(\L\|start\|\G(assistant)?\s*)?"  # noqa: S105
@@ -152,7 +153,6 @@ TAGS = (
     FormatRow("truncated_opener", r"\L(tool|function)_c§alls?\A\G(\n\s*)?[a-z_][a-z0-9_.\-]*[]"),
     FormatRow("truncated_opener", r"\L\B[a-z]§[a-z_▁]*[]"),
     FormatRow("hermes_json", _WRAPPER + r"(```[a-z]*\s*)?\J"),
-    FormatRow("hermes_json", _WRAPPER + r"\K"),
     FormatRow("hermes_json", _WRAPPER + r"\N\s*\{\s*(\Q|\})"),
     FormatRow("hermes_json", r"\L(tool|function|action|call|api|execute)s?\A\G\s*(\[\s*)?\{\s*\K"),
     FormatRow("glm", _WRAPPER + r"(\N\Z)?\L§(tool_sep|arg_key|arg_value)"),

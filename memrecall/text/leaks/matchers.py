@@ -1,7 +1,7 @@
 """The formats compiled for a set of tools."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Literal, get_args
@@ -125,12 +125,6 @@ class FormatCatalog:
     def code(self) -> FormatSet | None:
         """The formats to search for in Markdown code, None if it is left alone."""
         return self._make_format_set(self._code_calls) if self._code_calls else None
-
-    @cached_property
-    def code_search(self) -> Callable[[str], re.Match[str] | None]:
-        """The search for a line end, or for where a format could begin in Markdown code."""
-        formats = f"|{self.code.anywhere_pattern.pattern}" if self.code else ""
-        return re.compile(rf"\n{formats}", re.DOTALL).search
 
     def in_reasoning(self, reasoning: ReasoningFormat, *, after_call: bool) -> FormatSet:
         """Return the formats to search for in reasoning, before or after a call in it."""

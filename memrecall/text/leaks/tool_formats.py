@@ -106,7 +106,32 @@ NAMED = (
     FormatRow("bare_json", r"```[a-z_]*[ \t]*\n\s*(\[\s*)?\{\s*\Q", _START, kind=FormatKind.JSON),
 )
 
-CALLS = DSML + TOKENS + HARMONY + TAGS + CLOSERS + NAMED
+_PART = r"[^\s<>＜＞‹›\[\]{}()\"'`“”=]"  # of a tag or token
+_TOKEN = rf"\L ?{_PART}*\B({_PART}| {_PART})* ?\G"
+_NAME = _PART.replace("[^", "[^/") + _PART + "*"
+_TAG_OR_TOKEN = rf"({_TOKEN}|\L{_NAME}(\s+[a-z_:\-]+=[^<>\n]*)?\G|[\[◁⟨]{_NAME}[\]▷⟩])\s*"
+_TOKENS = rf"({_TOKEN}\Z{_PART}*\s*)"
+_KEY = r"([a-z_]+\s*[:=]\s*\Q?)?"
+_JSON = r"(\[\s*)?\{\s*\Q[^\"'“”\n]*\Q\s*:"
+# A registered tool's name behind, in or between tags or tokens, whatever these are called.
+WRAPPED = (
+    *(
+        replace(row, pattern=rf"({_TAG_OR_TOKEN})+{row.pattern}", start_position=_ANY)
+        for row in NAMED
+        if row.start_position <= _MARK and row.kind is FormatKind.CALL
+    ),
+    FormatRow("bare_json", rf"({_TAG_OR_TOKEN})+{_JSON}", kind=FormatKind.JSON),
+    FormatRow("wrapped", rf"{_TOKENS}+{_KEY}\T\s*[\n{{(\[<＜]"),
+    FormatRow("wrapped", rf"{_TOKENS}*\L ?\B[^<>\n]*\B ?\G{_PART}*\s*{_KEY}\T"),
+    FormatRow("wrapped", rf"{_TOKENS}*\L ?[^<>\s=]*\B[^<>\n]*=\s*\Q?\T\Q?[^<>\n]*\G"),
+    FormatRow("wrapped", rf"{_TOKENS}*\L ?{_PART}*\B{_PART}*\T\B?\G\s*\{{"),
+    FormatRow("wrapped", rf"\L{_NAME}\s[^<>\n]*=\s*\Q?\T\Q?[^<>\n]*\G\s*\{{\s*\Q"),
+    FormatRow("wrapped", rf"\[{_NAME}\]\s*{_KEY}\T\s*[:：=({{\n][^\[\]`]*\[/[^\s\[\]/]+\]"),
+    FormatRow("wrapped", r"\[\T\][^\[\]`\n]*\[/\T\]"),
+    FormatRow("wrapped", rf"[\[【]{_LEAD}\T\s*[:：][^\[\]【】`\n]*[\]】]"),
+)
+
+CALLS = DSML + TOKENS + HARMONY + TAGS + CLOSERS + NAMED + WRAPPED
 
 
 def _lenient(row: FormatRow) -> FormatRow:
