@@ -47,6 +47,12 @@ TAILS = [
 LINE_ENDS = ["\n", "`\n", "``\n"]
 ANSWER = "assistantfinal"  # turns the text before it into reasoning
 
+# What may follow the beginning of any tag, token or bracketed word.
+TAG_ENDS = [
+    end + call
+    for end in ("", ">", '">', "|>", "]", "▷", "⟩", "={}>", ">search_memory</x>")
+    for call in ("{" + CALL, ' search_memory(query="x")\n', 'search_memory\n{"a": 1}[/x]')
+]
 ANY_LENGTH = range(1, 100_000)
 CASES_WITH_REASONING = [case.text for case in CASES if case.reasoning == "keep"]
 
@@ -83,6 +89,7 @@ def find_endings(state: AutomatonState[FormatEntry]) -> Iterator[str]:
 def endings(held_text: str) -> Iterator[str]:
     """Yield texts that may complete the held-back text."""
     yield from (*LINE_ENDS, ANSWER)
+    yield from TAG_ENDS
     formats = get_formats(tuple(sorted(TOOLS)), "keep")
     for watch, start_position in itertools.product(
         map(formats.prose, [None, *ANSWERS]), StartPosition

@@ -107,10 +107,11 @@ NAMED = (
 )
 
 _PART = r"[^\s<>＜＞‹›\[\]{}()\"'`“”=]"  # of a tag or token
-_TOKEN = rf"\L ?{_PART}*\B({_PART}| {_PART})* ?\G"
-_NAME = _PART.replace("[^", "[^/") + _PART + "*"
+_NAME = r"[a-z_][a-z0-9_.:▁\-]*"
+_TOKEN = rf"\L ?({_NAME})?\B({_PART}| {_PART})* ?\G"
 _TAG_OR_TOKEN = rf"({_TOKEN}|\L{_NAME}(\s+[a-z_:\-]+=[^<>\n]*)?\G|[\[◁⟨]{_NAME}[\]▷⟩])\s*"
-_TOKENS = rf"({_TOKEN}\Z{_PART}*\s*)"
+_ATTRIBUTE = r"\s+[a-z_:\-]+=\Q?([^<>\n]*=\Q?)?"
+_TOKENS = rf"({_TOKEN}\Z[a-z_]*\s*)"
 _KEY = r"([a-z_]+\s*[:=]\s*\Q?)?"
 _JSON = r"(\[\s*)?\{\s*\Q[^\"'“”\n]*\Q\s*:"
 # A registered tool's name behind, in or between tags or tokens, whatever these are called.
@@ -122,10 +123,10 @@ WRAPPED = (
     ),
     FormatRow("bare_json", rf"({_TAG_OR_TOKEN})+{_JSON}", kind=FormatKind.JSON),
     FormatRow("wrapped", rf"{_TOKENS}+{_KEY}\T\s*[\n{{(\[<＜]"),
-    FormatRow("wrapped", rf"{_TOKENS}*\L ?\B[^<>\n]*\B ?\G{_PART}*\s*{_KEY}\T"),
-    FormatRow("wrapped", rf"{_TOKENS}*\L ?[^<>\s=]*\B[^<>\n]*=\s*\Q?\T\Q?[^<>\n]*\G"),
-    FormatRow("wrapped", rf"{_TOKENS}*\L ?{_PART}*\B{_PART}*\T\B?\G\s*\{{"),
-    FormatRow("wrapped", rf"\L{_NAME}\s[^<>\n]*=\s*\Q?\T\Q?[^<>\n]*\G\s*\{{\s*\Q"),
+    FormatRow("wrapped", rf"{_TOKENS}*\L ?\B[^<>\n]*\B ?\G[a-z_]*\s*{_KEY}\T"),
+    FormatRow("wrapped", rf"{_TOKENS}*\L ?({_NAME})?\B[^<>\n]*=\s*\Q?\T\Q?[^<>\n]*\G"),
+    FormatRow("wrapped", rf"{_TOKENS}*\L ?({_NAME})?\B{_PART}*\T\B?\G\s*\{{"),
+    FormatRow("wrapped", rf"\L{_NAME}{_ATTRIBUTE}\T\Q?[^<>\n]*\G\s*\{{\s*\Q"),
     FormatRow("wrapped", rf"\[{_NAME}\]\s*{_KEY}\T\s*[:：=({{\n][^\[\]`]*\[/[^\s\[\]/]+\]"),
     FormatRow("wrapped", r"\[\T\][^\[\]`\n]*\[/\T\]"),
     FormatRow("wrapped", rf"[\[【]{_LEAD}\T\s*[:：][^\[\]【】`\n]*[\]】]"),
