@@ -29,7 +29,7 @@ sys.path.insert(0, str(REPOSITORY))
 from benchmarks.pairs import run, summarize  # noqa: E402
 from benchmarks.report import Figures, print_figures, say, write_figures  # noqa: E402
 from memrecall.agent.offline import policy  # noqa: E402
-from memrecall.agent.tools import keywords, search  # noqa: E402
+from memrecall.agent.tools import search  # noqa: E402
 from memrecall.search import engine  # noqa: E402
 from memrecall.search.ranking import features, lexical, rerank  # noqa: E402
 from memrecall.text import keywords as text_keywords  # noqa: E402
@@ -56,7 +56,6 @@ LISTS: Mapping[str, tuple[Patch, ...]] = {
     ),
     "names as the first person": ((engine, "to_first_person", lambda query, _: query),),
     "numbers in lines": ((rerank, "_NUMBER", _NEVER),),
-    "other spellings": ((keywords, "expand_terms", _always(())),),
     "greetings and thanks": ((policy, "is_greeting", _always(False)),),
     "lines before a follow-up": (
         (policy.Situation, "is_follow_up", property(_always(False))),

@@ -1,4 +1,4 @@
-"""Caches with a time limit: keyword expansions, searches, contents.
+"""Caches with a time limit: searches, contents.
 
 Entries about a user are keyed by that user's version and the scope's permissions, so that they
 never show what a write or a revoked permission has changed.
@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
 
-KEYWORD_SECONDS = 5 * 60.0
 SEARCH_SECONDS = 60.0
 CONTENT_SECONDS = 10 * 60.0
 _MAX_ENTRIES = 512
@@ -44,7 +43,6 @@ class Caches:
     """The caches that the recalls of one process share."""
 
     def __init__(self) -> None:
-        self.keywords: TimedCache[tuple[str, ...]] = TimedCache(KEYWORD_SECONDS)
         self.searches: TimedCache[object] = TimedCache(SEARCH_SECONDS)
         self.contents: TimedCache[object] = TimedCache(CONTENT_SECONDS)
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from memrecall.agent.offline import needs, policy
 from memrecall.agent.state import Window
-from memrecall.agent.tools import keywords
 from memrecall.chat import mentions, offline, phrases
 from memrecall.errors import InvalidArgument
 from memrecall.extraction import notes, summaries, verify
@@ -170,7 +169,6 @@ READERS: Mapping[str, Reader] = {
     "recall request": _read_request,
     "needs_recall": needs.needs_recall,
     "is_greeting": needs.is_greeting,
-    "expand_terms": keywords.expand_terms,
     "possible_names": possible_names,
     "repair_json": _repair,
     "load_json_object": load_json_object,

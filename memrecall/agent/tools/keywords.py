@@ -1,7 +1,4 @@
-"""`extract_search_keywords`, and the query expansion of `search_memories`.
-
-Without a model they give content words, times and other spellings.
-"""
+"""`extract_search_keywords`: without a model, content words and times."""
 
 import re
 from datetime import datetime
@@ -14,7 +11,6 @@ from memrecall.agent.tools.models import (
     KeywordExtractionItem,
 )
 from memrecall.text.keywords import extract_keywords
-from memrecall.text.language import language_of
 from memrecall.text.times import find_times
 from memrecall.text.words import word_classes
 
@@ -58,15 +54,6 @@ def _extract_from_text(
     )
 
 
-async def expand_query(state: RecallState, query: str) -> tuple[str, ...]:
-    """Return optional words for a search, cached for five minutes."""
-
-    async def expand() -> tuple[str, ...]:
-        return expand_terms(query)
-
-    return await state.caches.keywords.get((state.language, query), expand)
-
-
 _TIME_WEIGHT = 0.6
 _CONTEXT_WEIGHT = 0.5
 
@@ -103,33 +90,3 @@ def _keyword_type(word: str) -> str:
     if classes and all(name.startswith(_ENTITY_TAGS) for name in classes):
         return "entity"
     return "action" if classes == ["v"] else "concept"
-
-
-_IDENTIFIER_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-./]+")
-_HYPHENATED = re.compile(r"[A-Za-z][a-z]*(?:-[a-z]+)+")
-_NUMBER_TABLE = """
-0 zero 零,1 one 一,2 two 二 两,3 three 三,4 four 四,5 five 五,6 six 六,7 seven 七,8 eight 八
-9 nine 九,10 ten 十
-"""
-_NUMBER_SPELLINGS = [tuple(row.split()) for row in re.split("[,\n]", _NUMBER_TABLE.strip())]
-_NUMBER = re.compile(
-    rf"\b(\d{{1,2}}|{'|'.join(spellings[1] for spellings in _NUMBER_SPELLINGS)})\b"
-    r"|([零一二两三四五六七八九十])(?=[个次天周月年岁本位点号件只条])",
-    re.IGNORECASE,
-)
-
-
-def expand_terms(query: str) -> tuple[str, ...]:
-    """Return the parts of a query's identifiers and other spellings of its numbers."""
-    terms: dict[str, None] = {}
-    for word in re.findall(r"[A-Za-z0-9_\-./]{4,}", query):
-        if _HYPHENATED.fullmatch(word):  # "hand-drip" is already searched by its parts
-            continue
-        parts = [part for part in _IDENTIFIER_BREAK.split(word) if len(part) > 2]
-        terms.update(dict.fromkeys(parts if len(parts) > 1 else ()))
-    has_chinese = language_of(query) == "zh"
-    for number in (match.group().lower() for match in _NUMBER.finditer(query)):
-        spellings = next((row for row in _NUMBER_SPELLINGS if number in row), ())
-        others = (*spellings[:1], *spellings[2:]) if has_chinese else spellings[:2]
-        terms.update(dict.fromkeys(other for other in others if other != number))
-    return tuple(terms)

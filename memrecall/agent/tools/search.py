@@ -10,7 +10,6 @@ from memrecall.agent.conversation import Conversation
 from memrecall.agent.result import QueryTried
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
 from memrecall.agent.tools.context import MAX_QUERY
-from memrecall.agent.tools.keywords import expand_query
 from memrecall.agent.tools.models import (
     MemorySearchResultItem,
     SearchMemoriesInput,
@@ -50,10 +49,7 @@ async def search_memories(
     if refusal is not None:
         state.consecutive_searches += 1
         return refusal
-    expansions: tuple[str, ...] = ()
-    if arguments.search_mode != "keyword":
-        expansions = await expand_query(state, arguments.query)
-    request = _make_request(state, arguments, expansions)
+    request = _make_request(state, arguments)
     page, repetitions = await _search(state, request)
     relaxed: list[str] = []
     if not page.results and (request.keywords or request.memory_types):
@@ -101,9 +97,7 @@ def _refuse(state: RecallState, arguments: SearchMemoriesInput) -> SearchMemorie
     return None
 
 
-def _make_request(
-    state: RecallState, arguments: SearchMemoriesInput, expansions: tuple[str, ...]
-) -> SearchRequest:
+def _make_request(state: RecallState, arguments: SearchMemoriesInput) -> SearchRequest:
     since = _parse_moment(state, "since", arguments.since)
     until = _parse_moment(state, "until", arguments.until)
     if arguments.time_range_days is not None:
@@ -125,7 +119,6 @@ def _make_request(
         role=Role(arguments.role) if arguments.role else None,
         memory_types=tuple(arguments.memory_types or ()),
         keywords=tuple(arguments.keywords or ()),
-        expansions=expansions,
         exclude=frozenset(each.message_id for each in messages if each.message_id is not None),
         now=state.now,
         time_zone=state.time_zone,
@@ -351,7 +344,7 @@ def _answer(
         answered=page.answered,
         total_found=total_found,
         results=list(map(partial(_result_item, state), hits, passages)),
-        search_query_expanded=", ".join(request.expansions) or None,
+        search_query_expanded=request.query if relaxed else None,
         message=" ".join(filter(None, notes)) or None,
         withheld=page.withheld,
         relaxed=relaxed,
