@@ -22,7 +22,8 @@ WITHOUT_PARAMETER = {
         "all_users": "the settings of the service sweep all users",
         "now": "the clock of the service counts",
     },
-    "import_": {"lines": "the body"},
+    "import_": {"lines": "the body", "invite": "all but operators do"},
+    "set_member": {"invite": "all but operators do"},
     "recall": {
         "options": "limits, language and block are fields",
         "observer": "a stream of events",

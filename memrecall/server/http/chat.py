@@ -207,8 +207,7 @@ class ChatHandler:
     async def server_events(self) -> AsyncGenerator[ServerEvent, None]:
         """Yield the events in the form in which they are sent."""
         async with aclosing(self.events()) as events:
-            async for event in events:
-                await self.context.require_valid_key()
+            async for event in self.context.while_valid(events):
                 yield ServerEvent(
                     event.kind, to_json(_fields(event)), is_last=isinstance(event, Final)
                 )

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
@@ -38,6 +38,7 @@ from memrecall.types import NewMessage, Role
 from memrecall.workers import SMALL_TEXT, in_process
 
 log = logging.getLogger("memrecall.server")
+_Event = TypeVar("_Event")
 
 CHECK_SECONDS = 1.0  # for one check
 _FAILED_SECONDS = 1.0  # until a failed check runs again
@@ -264,9 +265,14 @@ class RequestContext:
             await self.enter(scope.user_id)
         await enter_all(self.library.store, scope)
 
-    async def require_valid_key(self) -> None:
-        """Raise if the key has been revoked, or has expired, during a stream."""
-        await self.principal.require_valid(self.library.store.keys)
+    async def while_valid(self, events: AsyncIterator[_Event]) -> AsyncGenerator[_Event, None]:
+        """Yield the events of a stream; raise once its key has been revoked or has expired."""
+        is_first = True  # the key was read for this request
+        async for event in events:
+            if not is_first:
+                await self.principal.require_valid(self.library.store.keys)
+            is_first = False
+            yield event
 
     async def readable_scope(self, user_id: str, project: str | None = None) -> Scope:
         """Return the scope of a user; raise NotFound if the user is unknown, unless the key names

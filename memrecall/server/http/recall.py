@@ -213,8 +213,7 @@ class RecallHandler:
     async def server_events(self) -> AsyncGenerator[ServerEvent, None]:
         """Yield the events in the form in which they are sent."""
         async with aclosing(self.events()) as events:
-            async for event in events:
-                await self.context.require_valid_key()
+            async for event in self.context.while_valid(events):
                 if isinstance(event, RecallResult):
                     yield ServerEvent("done", event.model_dump_json().encode(), is_last=True)
                 else:

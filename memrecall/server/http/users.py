@@ -203,8 +203,7 @@ class ExportStream(Response):
     async def _stream(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         async with aclosing(self._lines) as lines:
-            async for chunk in _join_lines(lines):
-                await self._context.require_valid_key()
+            async for chunk in self._context.while_valid(_join_lines(lines)):
                 await self._context.enter(self._user_id)  # a member may have left the space
                 if start:
                     await send(start)
