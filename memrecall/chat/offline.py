@@ -19,7 +19,7 @@ from memrecall.text_length import truncate_text
 from memrecall.types import Language
 
 _MOST_QUOTES = 2
-_LEAST_PROBABLE = 0.3  # of the best event: below it the answer is that nothing is known
+_LEAST_PROBABLE = 0.1  # of the best event: below it the answer is that nothing is known
 _QUOTED_SHARE = 0.5  # of the first quote's probability: a less likely one is not quoted beside it
 _MEMORY_KEY = "mem_"  # how the keys of extracted memories begin
 _LONGEST_QUOTE = 300

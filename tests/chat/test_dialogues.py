@@ -20,7 +20,7 @@ pytestmark = pytest.mark.texts
 
 FILE = Path(__file__).parent.parent.parent / "fixtures" / "chat" / "dialogues.jsonl"
 UNKNOWN = {"en": "I do not know", "zh": "我不知道"}
-MOST_WRONG = 0.04  # of answers: what is absent is not always told from what is near
+MOST_WRONG = 0.05  # of answers: what is absent is not always told from what is near
 NOTED = {"en": "I have stored what you said.", "zh": "你说的话我存下了。"}
 
 
