@@ -15,7 +15,7 @@ SCRIPT = """
 from memrecall import Memory
 
 memory = Memory(db=DB)
-memory.add("Remember that I live in Milan.", user_id="ann", background=True)
+memory.add("Remember: I live in Milan.", user_id="ann", background=True)
 """
 
 
