@@ -32,6 +32,7 @@ _TABLES_OF = {
     "message": ("messages", "summaries", "checkpoints"),
 }
 _KINDS = _TABLES_OF.keys()
+_DAY = timedelta(days=1)
 _EXAMPLE = '{"hours": 24, "older_than_days": 90, "purge": false}'
 
 
@@ -178,7 +179,8 @@ def _candidate(record: MemoryRecord) -> _Candidate:
 
 def _reason_to_remove(record: MemoryRecord, policy: Policy, now: datetime) -> str | None:
     def is_past(moment: datetime | None, days: float | None) -> bool:
-        return moment is not None and days is not None and moment <= now - timedelta(days=days)
+        # No moment is so many days ago that a caller could not ask for more.
+        return moment is not None and days is not None and (now - moment) / _DAY >= days
 
     if policy.expired and is_past(record.expires_at, 0):
         return _EXPIRED

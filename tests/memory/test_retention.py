@@ -50,6 +50,7 @@ async def test_each_policy_rule_selects_its_memories(memory: AsyncMemory) -> Non
     others = {plain, duplicate, expired, old["id"], new["id"]}
     assert set(await preview_sweep(memory, days=31, older_than_days=30)) == others
     assert set(await preview_sweep(memory, days=29, older_than_days=30)) == set()
+    assert set(await preview_sweep(memory, days=31, older_than_days=1e84)) == set()
 
 
 async def test_recalled_memory_is_kept(memory: AsyncMemory) -> None:
