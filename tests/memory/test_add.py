@@ -48,6 +48,9 @@ class TestWithoutModel:
             "备注一下，房东姓王": "备注一下，房东姓王",
             "记下来了，谢谢": None,
             "记住了。": None,
+            "记住了，谢谢": None,
+            "記住了，謝謝": None,
+            "別忘了：明天開會": "明天開會",
             "Remembering names is hard.": None,
         }
         async with AsyncMemory(settings=make_settings(location)) as memory:
