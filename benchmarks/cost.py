@@ -49,7 +49,7 @@ class Meter:
     """Counts prompts; `fact` is what the stub answers with."""
 
     def __init__(self) -> None:
-        self.calls = self.tokens = 0
+        self.calls = self.tokens = self.summaries = 0
         self.fact: Json = {}
 
     def count(self, prompt: str) -> None:
@@ -61,6 +61,7 @@ class Meter:
         """Count a request of memrecall; answer the prompts `extract` and `summarise`."""
         self.count("".join(str(message.content) for message in request.messages))
         is_summary = request.messages[0].content in _SUMMARISE
+        self.summaries += is_summary
         facts = {"facts": [self.fact], "relations": [], "entities": []}
         return reply(json.dumps({"summary": self.fact["text"]} if is_summary else facts))
 
@@ -100,7 +101,11 @@ def measure(name: str, texts: Sequence[str], size: int) -> dict[str, float]:
             memory.add([{"role": "user", "content": text} for text in turn], user_id="bench")
         memory.close()
     thousands = len(texts) / 1_000
-    return {"model calls": meter.calls / thousands, "prompt tokens": meter.tokens / thousands}
+    return {
+        "model calls": meter.calls / thousands,
+        "of these for summaries": meter.summaries / thousands,
+        "prompt tokens": meter.tokens / thousands,
+    }
 
 
 def main() -> None:
