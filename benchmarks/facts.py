@@ -129,7 +129,9 @@ def main() -> None:
     print_figures("facts of a model", rows)
     print_figures("share of invented facts that is marked, by fault", faults)
     if arguments.out:
-        write_figures(arguments.out, {"facts": rows, "faults": faults})
+        # What other versions stored stays: they do not run this file.
+        kept = json.loads(arguments.out.read_text("utf-8")) if arguments.out.exists() else {}
+        write_figures(arguments.out, {**kept, "facts": rows, "faults": faults})
 
 
 if __name__ == "__main__":
