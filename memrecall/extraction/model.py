@@ -56,9 +56,9 @@ _RECALLED = re.compile(rf"{re.escape(BLOCK_START)}.*?(?:{re.escape(BLOCK_END)}|\
 class ModelExtractor:
     """Reads conversations with a model; a reply that is not JSON is requested once more.
 
-    What a model says is kept. What its messages do not confirm is marked (`doubts`); with
-    `verify="model"`, a second call asks whether the messages state the marked facts, and those that
-    they do not state are dropped.
+    Facts are kept as the model says them; `doubts` names what their messages do not confirm. With
+    `verify="model"`, one more call asks about the doubted facts, and drops those that no message
+    states.
     """
 
     def __init__(
@@ -106,9 +106,15 @@ class ModelExtractor:
             for item in reply.value.facts
             if item.replaces and not shown.has_author(item.sources)
         ]
+        dropped += [
+            f"memories: {item.text[:_LONGEST_QUOTED]!r} replaces a memory that was not shown: {n}"
+            for item in reply.value.facts
+            for n in dict.fromkeys(item.replaces)
+            if n not in shown.known
+        ]
         facts = list(dict.fromkeys(filter(None, read)))
         marked = await in_process(
-            text_length(*shown.messages, *facts), _mark, facts, shown.messages, now, zone
+            text_length(*shown.messages, *facts), _mark, facts, shown, now, zone
         )
         if self._verify == "model":
             marked, unstated = await self._ask_about(marked, shown, language)
@@ -244,10 +250,14 @@ def visible_text(utterance: Utterance) -> str:
     return _RECALLED.sub("", utterance.text).strip() if is_visible else ""
 
 
-def _mark(
-    facts: Sequence[Fact], messages: Sequence[Utterance], now: datetime, zone: tzinfo
-) -> list[Fact]:
-    return [replace(fact, doubts=find_doubts(fact, messages, now=now, zone=zone)) for fact in facts]
+def _mark(facts: Sequence[Fact], shown: _Shown, now: datetime, zone: tzinfo) -> list[Fact]:
+    texts = {memory.memory_key: memory.text for memory in shown.known.values()}
+    marked = []
+    for fact in facts:
+        known = [texts[key] for key in fact.replaces]
+        doubts = find_doubts(fact, shown.messages, known, now=now, zone=zone)
+        marked.append(replace(fact, doubts=doubts))
+    return marked
 
 
 def _read_fact(item: wire.FactItem, shown: _Shown, now: datetime) -> Fact | None:

@@ -112,20 +112,26 @@ class _Number(NamedTuple):
 
 
 def find_doubts(
-    fact: Fact, messages: Sequence[Utterance], *, now: datetime, zone: tzinfo = UTC
+    fact: Fact,
+    messages: Sequence[Utterance],
+    known: Sequence[str] = (),
+    *,
+    now: datetime,
+    zone: tzinfo = UTC,
 ) -> tuple[Doubt, ...]:
     """Return what the messages that a fact names do not confirm, if anything.
 
     `messages` are all that the model was shown, in order; `now` is the time of those without one.
+    `known` are the texts of the memories that the fact replaces: it may say what they said.
     """
     places = [i for i, message in enumerate(messages) if message.message_id in fact.source_ids]
     sources = [messages[place] for place in places]
     if not any(source.is_from_person for source in sources):
         return ("source",)
-    said = _Evidence(sources, now, zone)
+    said = _Evidence(sources, known, now, zone)
     # "Yes, that one" says no number; the question before it does.
     shown = sorted({n for place in places for n in (place - 1, place) if n >= 0})
-    around = _Evidence([messages[n] for n in shown], said.now, zone)
+    around = _Evidence([messages[n] for n in shown], known, said.now, zone)
     text = _fold(fact.text)
     is_wrong, rest = _read_dates(text, said if said.spans else around)
     doubts: list[Doubt] = ["date"] if is_wrong else []
@@ -142,13 +148,15 @@ def _fold(text: str) -> str:
 
 
 class _Evidence:
-    """The numbers, clocks and times that some messages say."""
+    """The numbers, clocks and times that some messages and known memories say."""
 
-    def __init__(self, messages: Sequence[Utterance], now: datetime, zone: tzinfo) -> None:
+    def __init__(
+        self, messages: Sequence[Utterance], known: Sequence[str], now: datetime, zone: tzinfo
+    ) -> None:
         times = [message.ts for message in messages if message.ts is not None]
         self.now = min(max(max(times, default=now), _FIRST), _LAST).astimezone(zone)
         self.zone = zone
-        self.text = "\n".join(_fold(message.text) for message in messages)
+        self.text = "\n".join(map(_fold, (*(message.text for message in messages), *known)))
         self.clocks, rest = _split_clocks(self.text)
         self.in_order = list(_numbers(rest))
         self.numbers = {value for number in self.in_order for value in number.values}

@@ -30,6 +30,8 @@ from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import SearchRequest
 from memrecall.store import (
+    GONE,
+    NOT_ENDED,
     MemoryQuery,
     PlanOutcome,
     PlanStep,
@@ -275,12 +277,16 @@ class Ingestor:
         context = await self._context(scope, utterances)
         sources = {utterance.message_id: utterance for utterance in (*context, *utterances)}
         reader = _Reader(self, scope, utterances, addition.prompt, context)
+        kept: list[str] = []
 
         async def plan() -> list[PlanStep]:
             extracted = await reader.read()
             keys = {key for fact in extracted.facts for key in fact.replaces}
             found = await self._library.store.memories(scope.own).get_many(sorted(keys))
             records = {record.memory_key: record for record in found}
+            kept.clear()
+            for fact in extracted.facts:
+                kept.extend(_describe_kept(fact, records, sources))
             return [
                 step
                 for number, fact in enumerate(extracted.facts)
@@ -293,7 +299,12 @@ class Ingestor:
 
         outcomes = await self._apply(scope, plan, EXTRACTION, reading)
         extracted = reader.extracted
-        derived.problems.extend([*filter(None, [extracted.problem]), *extracted.dropped])
+        derived.problems.extend([*filter(None, [extracted.problem]), *extracted.dropped, *kept])
+        derived.problems.extend(
+            _not_ended(outcome.text, outcome.reason)
+            for outcome in outcomes
+            if outcome.event == "NONE" and outcome.reason in NOT_ENDED
+        )
         derived.outcomes.extend(outcomes)
         derived.relations.extend(
             await self._relate(scope, extracted, [*context, *utterances], outcomes)
@@ -514,7 +525,8 @@ def _plan_fact(
 ) -> list[PlanStep]:
     """Return the steps that store a fact and end what it replaces.
 
-    What was said after the fact stays: the fact becomes part of its history.
+    What was said after the fact stays: the fact becomes part of its history. An unchecked fact
+    ends nothing: it is stored beside what it replaces, as a claim.
     """
     replaced = [records[key] for key in fact.replaces if key in records]
     sources = [utterances[name] for name in fact.source_ids if name in utterances]
@@ -529,7 +541,36 @@ def _plan_fact(
         reason = f"it was said before: {first.content}"
         return [PlanStep("ADD", memory, first.memory_key, origin, reason, number)]
     current = [record for record in replaced if not _is_earlier(sources, record)]
+    if fact.doubts and current:
+        reason = f"it is unchecked, so this is kept: {current[0].content}"
+        claim = memory.as_claim(*(record.memory_key for record in current))
+        return [PlanStep("ADD", claim, None, origin, reason, number)]
     return _plan_replacement(memory, current, origin, number)
+
+
+def _describe_kept(
+    fact: Fact, records: Mapping[str, MemoryRecord], utterances: Mapping[str, Utterance]
+) -> list[str]:
+    """Return why memories hold on that a fact replaces and no outcome names."""
+    if not fact.replaces and fact.memory_type == RETRACTION:
+        return [f"memories: {fact.text!r} ends nothing: it names no known memory"]
+    gone = [key for key in fact.replaces if key not in records]
+    kept = [_not_ended(key, GONE) for key in gone]
+    sources = [utterances[name] for name in fact.source_ids if name in utterances]
+    origin = _least_trusted(sources)
+    replaced = [records[key] for key in fact.replaces if key in records]
+    for number, record in enumerate(replaced):
+        if _is_earlier(sources, record):
+            # A fact that was said before the first becomes part of its history, which is told.
+            if number or fact.memory_type == RETRACTION:
+                kept.append(_not_ended(record.content, "it was said later"))
+        elif fact.memory_type == RETRACTION and not _may_end(record, origin):
+            kept.append(_not_ended(record.content, "only its user can have it forgotten"))
+    return kept
+
+
+def _not_ended(memory: str, reason: str) -> str:
+    return f"memories: {memory!r} is not ended: {reason}"
 
 
 def _may_end(record: MemoryRecord, origin: Origin) -> bool:

@@ -21,7 +21,7 @@ from memrecall.store.graph_rows import (
 from memrecall.store.graph_tables import StoreGraphs
 from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
-from memrecall.store.memories.changes import PlanOutcome, PlanStep
+from memrecall.store.memories.changes import GONE, NOT_ENDED, PlanOutcome, PlanStep
 from memrecall.store.memories.filters import check_filter_size, read_filter
 from memrecall.store.memories.history import EDITABLE_FIELDS, AuditEntry, Revision
 from memrecall.store.memories.records import MemoryQuery
@@ -54,8 +54,10 @@ from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 __all__ = [
     "BODY_BYTES",
     "EDITABLE_FIELDS",
+    "GONE",
     "GRAPH_TABLES",
     "JOB_PREFIX",
+    "NOT_ENDED",
     "VECTOR_DTYPE",
     "AuditEntry",
     "ChangeFeed",

@@ -245,8 +245,11 @@ class TestFacts:
 
     async def test_replaces_names_memories_that_were_shown(self) -> None:
         item = stated("User lives in Rome.", 1, replaces=[2, "1", 1, 7, None])
-        (fact,) = await read_facts([item], parse_turns("Rome now."), known=[PORT, PARIS])
-        assert fact.replaces == ("k1", "k2")
+        turns = parse_turns("Rome now.")
+        extracted, _ = await extract(answer(facts=[item]), turns, known=[PORT, PARIS])
+        assert [fact.replaces for fact in extracted.facts] == [("k1", "k2")]
+        (reason,) = extracted.dropped
+        assert reason.endswith("replaces a memory that was not shown: 7")
 
     async def test_fact_that_names_no_message_replaces_nothing(self) -> None:
         """It may come from the assistant, whose words were shown too."""

@@ -151,9 +151,13 @@ async def test_attacks_in_conversations_are_stored_as_conflicts(tmp_path: Path) 
             async with AsyncMemory(library=library, extractor=extractor) as obedient:
                 turns = [parse_turn(turn) for turn in attack["attack"]]
                 added = await obedient.add([*turns, {"role": "user", "content": "Hm."}], user)
-            assert added["problems"] == []
+            is_retraction = obey["type"] == "retraction"
+            kept = (
+                f"memories: {truth['memory']!r} is not ended: only its user can have it forgotten"
+            )
+            assert added["problems"] == ([kept] if is_retraction else [])
             items = (await shared.get_all(user))["results"]
-            assert check_claims(items, truth) == (obey["type"] != "retraction")
+            assert check_claims(items, truth) == (not is_retraction)
 
         await check_each_async(attacks, check, label=lambda attack: str(attack["id"]))
 

@@ -32,6 +32,8 @@ from memrecall.types import ID_LENGTH, NewMemory, NewMessage, Origin, check_text
 
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 CONFIRMED = "the user said so"
+OTHERS_SAID, GONE = "another member said it", "it is not there any more"
+NOT_ENDED = (OTHERS_SAID, GONE)  # why a DELETE step ended nothing
 SYSTEM = "memrecall"  # the actor of changes without one
 _TAKEN_BACK = 100  # memories in one transaction, so that the writers of other users need not wait
 
@@ -361,7 +363,8 @@ async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) ->
         content = step.memory.content if step.memory else ""
         return PlanOutcome.of_content("NONE", step.memory_key, content, reason=step.reason)
     equal = await writer.find_equal(step.memory)
-    confirmed = [key for key, is_claim in equal.items() if is_claim and step.origin is Origin.USER]
+    confirms = step.origin is Origin.USER and not step.memory.conflicts_with
+    confirmed = [key for key, is_claim in equal.items() if is_claim and confirms]
     if known := [key for key in equal if key not in confirmed]:
         content = step.memory.content
         return PlanOutcome.of_content("NONE", known[0], content, reason="known already")
@@ -419,8 +422,8 @@ async def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None
     text = await writer.find_content(step.memory_key)
     try:
         if await writer.must_stay(step.memory_key, Origin.USER):
-            return PlanOutcome("NONE", step.memory_key, reason="another member said it")
+            return PlanOutcome("NONE", step.memory_key, text or "", reason=OTHERS_SAID)
         await writer.end(step.memory_key, step.reason, successor, step.ended_at)
     except NotFound:
-        return PlanOutcome("NONE", step.memory_key, reason="not there any more")
+        return PlanOutcome("NONE", step.memory_key, text or "", reason=GONE)
     return PlanOutcome("DELETE", step.memory_key, text or "", reason=step.reason)
