@@ -115,8 +115,8 @@ async def _example(
         if not can_rerank(ranking):
             return None
 
-        async def read(reads: Reads) -> tuple[list[int], dict[int, str]]:
-            first, texts, _ = await prepare_reranking(library.store, search.scope, ranking, reads)
+        def read(reads: Reads) -> tuple[list[int], dict[int, str]]:
+            first, texts, _ = prepare_reranking(library.store, search.scope, ranking, reads)
             return first, texts
 
         first, texts = await library.store.database.read_together(read)

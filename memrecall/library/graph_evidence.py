@@ -4,7 +4,7 @@ A memory states a relation if both come from the same message and it names both 
 """
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -88,7 +88,7 @@ class TrackedChanges(MemoryChanges):
     async def _write(
         self,
         entry: AuditEntry,
-        write: Callable[[MemoryWriter], Awaitable[list[str]]],
+        write: Callable[[MemoryWriter], list[str]],
         keys: Sequence[str] = (),
     ) -> list[str]:
         before = await self._memories.get_states(keys)
@@ -98,9 +98,7 @@ class TrackedChanges(MemoryChanges):
         await self.follow_messages({name for m in after for name in m.source_message_ids})
         return changed
 
-    async def _remove(
-        self, entry: AuditEntry, work: Callable[[MemoryRemover], Awaitable[Removal]]
-    ) -> Removal:
+    async def _remove(self, entry: AuditEntry, work: Callable[[MemoryRemover], Removal]) -> Removal:
         removal = await super()._remove(entry, work)
         await self.follow(await self._memories.get_states(removal.memories))
         return removal

@@ -304,7 +304,7 @@ class Library(SpaceSearch, VectorStatus):
             async for record in records:
                 yield record
         for table in () if self.graphs.is_in_store or project else GRAPH_TABLES:
-            for row in await self.graphs.reader(user_id).read(table, {}):
+            for row in await self.graphs.read(user_id, table, {}):
                 yield to_record(table, {"user_id": user_id, **row})
 
     async def import_user(

@@ -19,6 +19,7 @@ from memrecall.search import Hit, LexicalQuery, ScoredPage, SearchPage, SearchRe
 from memrecall.store import Store, UserVersion
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.memberships import qualify_row
+from memrecall.store.spaces import enter_space_at
 from memrecall.text.times import TimeSpan, parse_period
 
 Entered = tuple[tuple[Scope, UserVersion], ...]
@@ -29,8 +30,8 @@ SearchMessages = Callable[[Scope], Awaitable[ScoredPage]]
 async def enter_all(store: Store, scope: Scope) -> Entered:
     """Enter the spaces that a scope covers, in one trip to the database."""
 
-    async def read(reads: Reads) -> Entered:
-        return tuple([await store.spaces.enter_at(scope, name, reads) for name in scope.spaces])
+    def read(reads: Reads) -> Entered:
+        return tuple(enter_space_at(reads, scope, name) for name in scope.spaces)
 
     return await store.database.read_together(read) if scope.spaces else ()
 

@@ -23,9 +23,8 @@ from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
 from memrecall.search.ranking.people import user_to_first_person
 from memrecall.search.results import describe_threshold
 from memrecall.search.sources import join_sources, mark_outdated
-from memrecall.store import Graph, MemoryQuery, Reads, Store, UserVersion, read_filter
+from memrecall.store import MemoryQuery, Store, UserVersion, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
-from memrecall.store.graph_tables import TableReader
 from memrecall.text.times import TimeSpan
 from memrecall.types import Message, format_time
 
@@ -172,14 +171,6 @@ async def _search_with_names(
     library: Library, scope: Scope, request: SearchRequest, user: UserVersion | None
 ) -> SearchPage:
     """Search also for the names that the graph relates to the entities of the query."""
-
-    async def expand(reads: Reads) -> tuple[str, ...]:
-        find = partial(library.store.timeline(scope).get_many, reads=reads)
-        graph = Graph(library.graphs, scope, TableReader(reads, scope.user_id), find)
-        return await related_names(graph, request.query, request.valid_at)
-
-    if library.graphs.is_in_store:
-        return await library.search(scope, replace(request, expand=expand), user)
     names = await related_names(library.graph(scope), request.query, request.valid_at)
     return await library.search(scope, replace(request, expansions=names), user)
 

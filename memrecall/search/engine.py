@@ -140,31 +140,28 @@ class SearchEngine:
                 request, query, vector, search.version, search.now, user.time_zone, noise
             )
             read = partial(self._rank, search, columns, ranking_query)
-            page, ranked = await self._store.database.read_together(read)
+            page, ranked = await self._store.database.read_together(read, is_search=True)
             cursor = self._cursor(search, columns, ranked)
         return replace(page, embedder_failure=failure, next_cursor=cursor, withheld_sources=sources)
 
-    async def _rank(
+    def _rank(
         self, search: _Search, columns: Columns, query: RankingQuery, reads: Reads
     ) -> tuple[SearchPage, RankedRows]:
         """Rank the rows and read the best."""
         scope, request = search.scope, query.request
-        if request.expand is not None and (names := await request.expand(reads)):
-            expanded = replace(request, expansions=(*request.expansions, *names))
-            query = replace(query, request=expanded)
-        ranking = await reads.compute(rank, columns, scope, query)
+        ranking = reads.compute(rank, columns, scope, query)
         stored: StoredRows = {}
         # The network was fitted with the vectors of the local model.
         tokens = self._embedder.token_vectors if isinstance(self._embedder, LocalEmbedder) else None
         if tokens is not None and can_rerank(ranking):
-            first, texts, stored = await prepare_reranking(self._store, scope, ranking, reads)
-            ranking = await reads.compute(rerank, ranking, first, texts, tokens)
-        ranked = await reads.compute(ranking.page, search.after)
+            first, texts, stored = prepare_reranking(self._store, scope, ranking, reads)
+            ranking = reads.compute(rerank, ranking, first, texts, tokens)
+        ranked = reads.compute(ranking.page, search.after)
         missing = [row for row, name in _names(columns, ranked.rows) if name not in stored]
-        stored |= await _read_rows(self._store, scope, columns, missing, reads)
-        page = await reads.compute(_make_page, columns, ranked, stored)
+        stored |= _read_rows(self._store, scope, columns, missing, reads)
+        page = reads.compute(_make_page, columns, ranked, stored)
         if request.with_sources:
-            page = await add_sources(self._store, scope, page, reads)
+            page = add_sources(self._store, scope, page, reads)
         return page, ranked
 
     async def _withheld_sources(self, search: _Search, columns: Columns) -> frozenset[str]:
@@ -356,13 +353,13 @@ def _make_page(columns: Columns, ranked: RankedRows, stored: StoredRows) -> Sear
     return replace(ranked.page, results=tuple(hits), records=records)
 
 
-async def prepare_reranking(
+def prepare_reranking(
     store: Store, scope: Scope, ranking: Ranking, reads: Reads
 ) -> tuple[list[int], dict[int, str], StoredRows]:
     """Return the first places of a ranking, and the texts of their rows and the lines before."""
     first = ranking.first(RERANKED // ranking.query.request.share)
     lines = with_lines_before(ranking, first)
-    stored = await _read_rows(store, scope, ranking.columns, lines, reads)
+    stored = _read_rows(store, scope, ranking.columns, lines, reads)
     named = _names(ranking.columns, lines)
     return first, {row: stored[name].content for row, name in named if name in stored}, stored
 
@@ -373,15 +370,15 @@ def _names(columns: Columns, rows: Sequence[int]) -> list[tuple[int, tuple[str, 
     return [(row, (KINDS[table.kind[row]], table.keys[row])) for row in rows]
 
 
-async def _read_rows(
+def _read_rows(
     store: Store, scope: Scope, columns: Columns, rows: Sequence[int], reads: Reads
 ) -> StoredRows:
     """Read rows by kind and key: only the few that are shown or compared by their texts."""
     names = [name for _, name in _names(columns, rows)]
     keys = {kind: [key for of_kind, key in names if of_kind == kind] for kind in KINDS}
-    memories = await store.memories(scope).get_many(keys["memory"], reads)
-    messages = await store.timeline(scope).get_many(keys["message"], reads)
-    entries = await store.knowledge(scope).get_many(keys["knowledge"], reads)
+    memories = store.memories(scope).read_many(keys["memory"], reads)
+    messages = store.timeline(scope).read_many(keys["message"], reads)
+    entries = store.knowledge(scope).read_many(keys["knowledge"], reads)
     return {
         **{("memory", memory.memory_key): memory for memory in memories},
         **{("message", message.message_id): message for message in messages},

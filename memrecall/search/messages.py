@@ -94,12 +94,12 @@ class MessageSearch:
                 raise _unknown_user(scope)
             await self._cache.fetch_products(columns, vector)
 
-            async def read(reads: Reads) -> ScoredPage:
-                ranked = await reads.compute(find, columns, user)
-                messages = await self._store.timeline(scope).get_many(ranked.keys, reads)
-                return await reads.compute(self._make_page, ranked, messages, query)
+            def read(reads: Reads) -> ScoredPage:
+                ranked = reads.compute(find, columns, user)
+                messages = self._store.timeline(scope).read_many(ranked.keys, reads)
+                return reads.compute(self._make_page, ranked, messages, query)
 
-            return await self._store.database.read_together(read)
+            return await self._store.database.read_together(read, is_search=True)
 
     def _make_page(
         self, ranked: _RankedMessages, messages: list[Message], query: Query | None

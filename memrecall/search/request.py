@@ -1,12 +1,12 @@
 """Search requests, checked when they are made."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from memrecall.errors import InvalidArgument
-from memrecall.store import MessageFilter, Reads
+from memrecall.store import MessageFilter
 from memrecall.store.database.cursors import LARGEST_PAGE, PAGE_SIZE, require_limit
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.text.times import TimeSpan, parse_period
@@ -25,9 +25,6 @@ TOP_K = 20
 LARGEST_TOP_K = 200
 SMALL_PART = 10
 """A period or session of so many rows is shown, whether they match or not."""
-
-
-Expand = Callable[[Reads], Awaitable[tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,6 @@ class SearchRequest:
     time_zone: str | None = None  # the zone for "yesterday"; None: the user's
     cursor: str | None = None
     share: int = 1  # of how many owners' searches this is one: they divide what costs most
-    expand: Expand | None = None  # reads more expansions in the search's own trip to the database
 
     def __post_init__(self) -> None:
         check_query_text(self.query, "the query", LONGEST_REQUEST)

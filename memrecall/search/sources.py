@@ -11,10 +11,10 @@ from memrecall.store import Reads, Store
 _MOVED = 10  # first hits among which outdated ones are last
 
 
-async def add_sources(store: Store, scope: Scope, page: SearchPage, reads: Reads) -> SearchPage:
+def add_sources(store: Store, scope: Scope, page: SearchPage, reads: Reads) -> SearchPage:
     """Return a page whose records have the messages that its memories come from."""
     keys = {key for hit in page.results for key in hit.sources} - page.records.keys()
-    messages = await store.timeline(scope).get_many(sorted(keys), reads)
+    messages = store.timeline(scope).read_many(sorted(keys), reads)
     return replace(page, records={**page.records, **{m.message_id: m for m in messages}})
 
 

@@ -170,14 +170,14 @@ class _Range:
     through: int
     until: int
 
-    async def read(
+    def read(
         self, reads: Reads, queries: Mapping[str, Select[Any]], model: str | None
     ) -> RowChanges:
         """Return the rows of queries by field; without a model there are no vectors."""
         bounds = {"of_owner": self.owner_id, "after": self.after, "through": self.through}
         bounds |= {"until": self.until, "of_model": model}
         fields = {
-            name: list(await reads.fetch(query, bounds))
+            name: list(reads.fetch(query, bounds))
             for name, query in queries.items()
             if name != "vectors" or model is not None
         }
@@ -214,10 +214,11 @@ class _Feed(ABC):
         A row that is written again meanwhile is in the last range, in its new form.
         """
         for part in self._ranges(after, through):
-            yield await self._database.read_together(partial(self._read, part, model))
+            read = partial(self._read, part, model)
+            yield await self._database.read_together(read, is_search=True)
 
     @abstractmethod
-    async def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
+    def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
         """Return the changes of one range."""
 
     def _ranges(self, after: int, through: int) -> Iterator[_Range]:
@@ -239,18 +240,19 @@ class ChangeFeed(_Feed):
         """Return whether the row of that key has that change number or a later one."""
         return await self._has(messages if kind == "message" else memories, key, change_no)
 
-    async def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
+    def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
         queries = {"messages": _MESSAGES, "memories": _MEMORIES, "vectors": _VECTORS}
         if part.after:  # what was erased before the first row is in no index
             queries["tombstones"] = _ERASED
-        return await part.read(reads, queries, model)
+        return part.read(reads, queries, model)
 
     async def vectors(
         self, after: int, through: int, model: str
     ) -> AsyncIterator[tuple[int, list[Any]]]:
         """Yield the vectors of `model` alone; up to each number nothing is missing."""
         for part in self._ranges(after, through):
-            rows = await part.read(self._database, {"vectors": _VECTORS}, model)
+            read = partial(part.read, queries={"vectors": _VECTORS}, model=model)
+            rows = await self._database.read_together(read)
             yield part.through, rows.vectors
 
 
@@ -264,5 +266,5 @@ class KnowledgeFeed(_Feed):
         """Return whether the entry of that key has that change number or a later one."""
         return kind == KNOWLEDGE and await self._has(knowledge, key, change_no)
 
-    async def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
-        return await part.read(reads, {"vectors": _ENTRY_VECTORS, "knowledge": _ENTRIES}, model)
+    def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
+        return part.read(reads, {"vectors": _ENTRY_VECTORS, "knowledge": _ENTRIES}, model)

@@ -15,7 +15,6 @@ from memrecall.store.graph_rows import (
     MAX_RELATIONS,
     Conditions,
     GraphDB,
-    GraphReader,
     GraphRow,
     GraphTransaction,
     NewRelation,
@@ -42,7 +41,7 @@ Result = TypeVar("Result")
 
 
 def in_transaction(
-    method: Callable[Concatenate["Graph", GraphTransaction, Arguments], Awaitable[Result]],
+    method: Callable[Concatenate["Graph", GraphTransaction, Arguments], Result],
 ) -> Callable[Concatenate["Graph", Arguments], Awaitable[Result]]:
     """Pass a transaction on the user's rows to a method of the graph."""
 
@@ -62,13 +61,11 @@ class Graph:
         self,
         database: GraphDB,
         scope: Scope,
-        reader: GraphReader | None = None,
         find_messages: FindMessages | None = None,  # needed in a project
     ) -> None:
         self.database = database
         self.scope = scope
         self._agent_id = agent_of(scope)
-        self._reader = reader or database.reader(scope.user_id)
         self._find_messages = find_messages
 
     async def entities(self, names: Iterable[str], *, hidden: bool = False) -> list[StoredEntity]:
@@ -118,8 +115,8 @@ class Graph:
         return await self._to_edges(await self._read("relations", {"relation_id": ids}))
 
     @in_transaction
-    async def _ids_citing(self, rows: GraphTransaction, message_ids: Sequence[str]) -> list[str]:
-        return [row["relation_id"] for row in await rows.citing("relations", message_ids)]
+    def _ids_citing(self, rows: GraphTransaction, message_ids: Sequence[str]) -> list[str]:
+        return [row["relation_id"] for row in rows.citing("relations", message_ids)]
 
     async def latest(self, limit: int) -> list[StoredRelation]:
         """Return the latest relations, latest first, without ended ones."""
@@ -133,7 +130,7 @@ class Graph:
     async def _read(self, table: str, where: Conditions, **options: Any) -> list[GraphRow]:
         agent_id = self.scope.agent_id
         of_agent = {} if agent_id is None else {"agent_id": [agent_id]}
-        return await self._reader.read(table, {**where, **of_agent}, **options)
+        return await self.database.read(self.scope.user_id, table, {**where, **of_agent}, **options)
 
     async def _said_in_project(self, rows: Sequence[GraphRow]) -> list[GraphRow]:
         """Return the rows that a message states which the scope's project may read."""
@@ -163,7 +160,11 @@ class Graph:
         """Return entities with their names; one whose own name is hidden has the first other."""
         ids = [row["entity_id"] for row in rows]
         names: dict[str, dict[str, tuple[str, ...]]] = {key: {} for key in ids}
-        aliases = await self._reader.read("aliases", {"entity_id": ids}) if ids else []
+        aliases = (
+            await self.database.read(self.scope.user_id, "aliases", {"entity_id": ids})
+            if ids
+            else []
+        )
         merged = [alias for alias in aliases if alias["source_message_ids"]]
         said = {alias["alias"] for alias in await self._said_in_project(merged)}
         for alias in sorted(aliases, key=itemgetter("alias")):
@@ -182,7 +183,11 @@ class Graph:
     async def _to_edges(self, rows: Sequence[GraphRow]) -> list[tuple[str, str, StoredRelation]]:
         rows = await self._said_in_project(rows)
         ids = sorted({row[end] for row in rows for end, _ in ENDS})
-        entities = await self._reader.read("entities", {"entity_id": ids}) if ids else []
+        entities = (
+            await self.database.read(self.scope.user_id, "entities", {"entity_id": ids})
+            if ids
+            else []
+        )
         names = {e.entity_id: e.name for e in await self._to_entities(entities, False)}
         return [
             (
@@ -216,35 +221,35 @@ class Graph:
         return await self._add(names, new) if names else []
 
     @in_transaction
-    async def _add(
+    def _add(
         self, rows: GraphTransaction, names: dict[str, str], new: Sequence[NewRelation]
     ) -> list[str]:
         now = datetime.now(UTC)
-        ids = await self._ensure_entities(rows, names, now)
-        created = [await self._relate(rows, relation, ids, now) for relation in new]
+        ids = self._ensure_entities(rows, names, now)
+        created = [self._relate(rows, relation, ids, now) for relation in new]
         return [relation_id for relation_id in created if relation_id is not None]
 
-    async def _ensure_entities(
+    def _ensure_entities(
         self, rows: GraphTransaction, names: dict[str, str], now: datetime
     ) -> dict[str, str]:
         """Return the entity ids of names (name to type) by folded name; create missing ones."""
         folded = {entity_key(name): name for name in reversed(list(names))}
         ids: dict[str, str] = {}
         stored = {"agent_id": [self._agent_id], "alias": sorted(folded)}
-        for row in await rows.read("aliases", stored):
+        for row in rows.read("aliases", stored):
             ids[row["alias"]] = row["entity_id"]
             if row["hidden"]:  # now it is named again
-                await rows.update("aliases", row, {"hidden": False})
+                rows.update("aliases", row, {"hidden": False})
         new = {alias: new_id("en") for alias in folded if alias not in ids}
         for alias, entity_id in new.items():
             key = {"agent_id": self._agent_id, "entity_id": entity_id, "name": folded[alias]}
             entity: GraphRow = {**key, "type": names[folded[alias]], "created_at": now}
             name: GraphRow = {**key, "alias": alias, "session_id": self.scope.session_id}
-            await rows.insert("entities", [entity])
-            await rows.insert("aliases", [{**name, "source_message_ids": [], "hidden": False}])
+            rows.insert("entities", [entity])
+            rows.insert("aliases", [{**name, "source_message_ids": [], "hidden": False}])
         return ids | new
 
-    async def _relate(
+    def _relate(
         self, rows: GraphTransaction, new: NewRelation, ids: Mapping[str, str], now: datetime
     ) -> str | None:
         """Store a relation unless it is valid already, or end it; return the id of a new one."""
@@ -253,17 +258,17 @@ class Graph:
         source, destination = (ids[alias] for alias in aliases)
         valid = {"agent_id": [self._agent_id], "source_id": [source], "valid_to": None}
         to_same = {"destination_id": [destination], "relationship": [relationship]}
-        same = await rows.read("relations", {**valid, **to_same})
+        same = rows.read("relations", {**valid, **to_same})
         replaced = [
             row
-            for row in await rows.read("relations", {**valid, "relationship": new.replaces})
+            for row in rows.read("relations", {**valid, "relationship": new.replaces})
             if (row["destination_id"], row["relationship"]) != (destination, relationship)
         ]
-        later = await end_relations(rows, same if new.ended else replaced, new, now)
+        later = end_relations(rows, same if new.ended else replaced, new, now)
         if new.ended:
             return None
         if same:
-            await add_sources(rows, "relations", same[0], new.source_message_ids)
+            add_sources(rows, "relations", same[0], new.source_message_ids)
             return None
         relation: GraphRow = {
             "relation_id": new_id("re"),
@@ -279,80 +284,80 @@ class Graph:
             "source_alias": aliases[0],
             "destination_alias": aliases[1],
         }
-        await rows.insert("relations", [relation])
+        rows.insert("relations", [relation])
         return str(relation["relation_id"])
 
     @in_transaction
-    async def merge(
+    def merge(
         self, rows: GraphTransaction, name: str, alias: str, source_message_ids: Sequence[str] = ()
     ) -> None:
         """Merge two entities: all relations of `alias` become relations of `name`."""
         check_name(name)
         check_name(alias)
         types = {name: "thing", alias: "thing"}
-        ids = await self._ensure_entities(rows, types, datetime.now(UTC))
+        ids = self._ensure_entities(rows, types, datetime.now(UTC))
         target, merged = ids[entity_key(name)], ids[entity_key(alias)]
         if target != merged:
-            await move(rows, merged, target)
-            await rows.delete("entities", await rows.read("entities", {"entity_id": [merged]}))
-        (row,) = await self._read_alias(rows, alias)
-        await add_sources(rows, "aliases", row, source_message_ids)
+            move(rows, merged, target)
+            rows.delete("entities", rows.read("entities", {"entity_id": [merged]}))
+        (row,) = self._read_alias(rows, alias)
+        add_sources(rows, "aliases", row, source_message_ids)
 
-    async def _read_alias(self, rows: GraphTransaction, name: str) -> list[GraphRow]:
+    def _read_alias(self, rows: GraphTransaction, name: str) -> list[GraphRow]:
         key = {"agent_id": [self._agent_id], "alias": [entity_key(name)]}
-        return await rows.read("aliases", key)
+        return rows.read("aliases", key)
 
     @in_transaction
-    async def revise(self, rows: GraphTransaction, ends: Mapping[str, datetime | None]) -> None:
+    def revise(self, rows: GraphTransaction, ends: Mapping[str, datetime | None]) -> None:
         """Set when relations end, by their ids; None for those that hold."""
-        for row in await rows.read("relations", {"relation_id": list(ends)}):
-            await rows.update("relations", row, {"valid_to": ends[row["relation_id"]]})
+        for row in rows.read("relations", {"relation_id": list(ends)}):
+            rows.update("relations", row, {"valid_to": ends[row["relation_id"]]})
 
     @in_transaction
-    async def erase(self, rows: GraphTransaction, relation_ids: Sequence[str]) -> None:
+    def erase(self, rows: GraphTransaction, relation_ids: Sequence[str]) -> None:
         """Remove relations, and the entities that nothing else connects."""
-        await erase_relations(rows, await rows.read("relations", {"relation_id": relation_ids}))
+        erase_relations(rows, rows.read("relations", {"relation_id": relation_ids}))
 
     @in_transaction
-    async def erase_unconnected(self, rows: GraphTransaction, entity_ids: Sequence[str]) -> None:
+    def erase_unconnected(self, rows: GraphTransaction, entity_ids: Sequence[str]) -> None:
         """Remove the entities that have one name and no relations."""
-        await erase_unconnected(rows, entity_ids)
+        erase_unconnected(rows, entity_ids)
 
     @in_transaction
-    async def hide_names(self, rows: GraphTransaction, names: Mapping[str, Sequence[str]]) -> None:
+    def hide_names(self, rows: GraphTransaction, names: Mapping[str, Sequence[str]]) -> None:
         """Hide names of entities from pages, by the entity's id, and show its other names."""
-        stored = await read_names(rows, list(names))
+        stored = read_names(rows, list(names))
         name_of = itemgetter("entity_id", "alias")
         hidden = {(key, entity_key(name)) for key, own in names.items() for name in own}
         named = {row["entity_id"] for row in stored if name_of(row) not in hidden}
         for end, _ in ENDS:  # Another writer may have related an entity meanwhile.
             holding = {end: sorted(names.keys() - named), "valid_to": None}
-            related = {row[end] for row in await rows.read("relations", holding)}
+            related = {row[end] for row in rows.read("relations", holding)}
             hidden = {name for name in hidden if name[0] not in related}
         for row in stored:
             is_hidden = name_of(row) in hidden
             if is_hidden != row["hidden"]:
-                await rows.update("aliases", row, {"hidden": is_hidden})
+                rows.update("aliases", row, {"hidden": is_hidden})
 
     @in_transaction
-    async def erase_names(self, rows: GraphTransaction, names: Mapping[str, Sequence[str]]) -> None:
+    def erase_names(self, rows: GraphTransaction, names: Mapping[str, Sequence[str]]) -> None:
         """Remove names of entities that have others, by the entity's id."""
-        for row in await rows.read("aliases", {"entity_id": list(names)}):
+        for row in rows.read("aliases", {"entity_id": list(names)}):
             if row["alias"] in map(entity_key, names[row["entity_id"]]):
-                await erase_name(rows, row)
+                erase_name(rows, row)
 
     @in_transaction
-    async def erase_sources(
+    def erase_sources(
         self, rows: GraphTransaction, message_ids: Sequence[str], stated: Collection[str]
     ) -> None:
         """Remove messages from all evidence, and relations and names without any other.
 
         The relations that are `stated` elsewhere stay.
         """
-        relations = await drop_sources(rows, "relations", message_ids)
-        for row in await drop_sources(rows, "aliases", message_ids):
-            await erase_name(rows, row)
-        await erase_relations(rows, [row for row in relations if row["relation_id"] not in stated])
+        relations = drop_sources(rows, "relations", message_ids)
+        for row in drop_sources(rows, "aliases", message_ids):
+            erase_name(rows, row)
+        erase_relations(rows, [row for row in relations if row["relation_id"] not in stated])
 
 
 async def _read_valid(

@@ -3,7 +3,7 @@
 Names are compared by their `entity_key`, and each belongs to one entity.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -78,10 +78,10 @@ class StoredRelation:
     agent_id: str = DEFAULT_NAME
 
 
-class GraphReader(Protocol):
-    """Read access to one user's rows of `GRAPH_TABLES`."""
+class GraphTransaction(Protocol):
+    """One user's rows of `GRAPH_TABLES`: all changes of a transaction are stored or none."""
 
-    async def read(
+    def read(
         self,
         table: str,
         where: Conditions,
@@ -95,20 +95,16 @@ class GraphReader(Protocol):
         Only rows whose id follows `after`, and at most `limit`: the first ones, or the `newest`.
         """
 
-
-class GraphTransaction(GraphReader, Protocol):
-    """Changes of one user's rows, all of which are stored or none."""
-
-    async def citing(self, table: str, message_ids: Sequence[str]) -> list[GraphRow]:
+    def citing(self, table: str, message_ids: Sequence[str]) -> list[GraphRow]:
         """Return the aliases or relations that have any of the messages as a source."""
 
-    async def insert(self, table: str, rows: Sequence[GraphRow]) -> None:
+    def insert(self, table: str, rows: Sequence[GraphRow]) -> None:
         """Store rows whose keys are new."""
 
-    async def update(self, table: str, row: GraphRow, changes: GraphRow) -> None:
+    def update(self, table: str, row: GraphRow, changes: GraphRow) -> None:
         """Change columns of a stored row."""
 
-    async def delete(self, table: str, rows: Sequence[GraphRow]) -> None:
+    def delete(self, table: str, rows: Sequence[GraphRow]) -> None:
         """Remove stored rows; those that refer to an entity are removed before it."""
 
 
@@ -122,13 +118,20 @@ class GraphDB(Protocol):
     def is_in_store(self) -> bool:
         """Whether the store exports, imports and erases the graphs with its other tables."""
 
-    def reader(self, user_id: str) -> GraphReader:
-        """Return read access to a user's graph."""
+    async def read(
+        self,
+        user_id: str,
+        table: str,
+        where: Conditions,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        newest: bool = False,
+    ) -> list[GraphRow]:
+        """Return rows of a user, as `GraphTransaction.read` does."""
 
-    async def transact(
-        self, scope: Scope, work: Callable[[GraphTransaction], Awaitable[Result]]
-    ) -> Result:
-        """Call `work` in a transaction on the graph of the scope's user."""
+    async def transact(self, scope: Scope, work: Callable[[GraphTransaction], Result]) -> Result:
+        """Call `work`, a plain function, in a transaction on the graph of the scope's user."""
 
     async def compact(self, user_id: str) -> None:
         """Remove the bytes of deleted rows from files too."""
@@ -168,31 +171,31 @@ def merge_sources(stored: Sequence[str], new: Sequence[str]) -> list[str]:
 ENDS = (("source_id", "source_alias"), ("destination_id", "destination_alias"))
 
 
-async def erase_session_rows(rows: GraphTransaction, session_id: str) -> int:
+def erase_session_rows(rows: GraphTransaction, session_id: str) -> int:
     """Remove a session's relations, then its names without relations; return how many rows."""
     of_session = {"session_id": [session_id]}
-    relations = await rows.read("relations", of_session)
-    await rows.delete("relations", relations)
-    names = await rows.read("aliases", of_session)
-    connected = [row for row in names if await _is_connected(rows, row["entity_id"])]
+    relations = rows.read("relations", of_session)
+    rows.delete("relations", relations)
+    names = rows.read("aliases", of_session)
+    connected = [row for row in names if _is_connected(rows, row["entity_id"])]
     names = [row for row in names if row not in connected]
-    await rows.delete("aliases", names)
+    rows.delete("aliases", names)
     ids = {row["entity_id"] for row in names}
-    ids -= {row["entity_id"] for row in await read_names(rows, sorted(ids))}
-    entities = await rows.read("entities", {"entity_id": sorted(ids)})
-    await rows.delete("entities", entities)
+    ids -= {row["entity_id"] for row in read_names(rows, sorted(ids))}
+    entities = rows.read("entities", {"entity_id": sorted(ids)})
+    rows.delete("entities", entities)
     return len(relations) + len(names) + len(entities)
 
 
-async def import_rows(rows: GraphTransaction, imported: Mapping[str, Sequence[GraphRow]]) -> None:
+def import_rows(rows: GraphTransaction, imported: Mapping[str, Sequence[GraphRow]]) -> None:
     """Store exported rows by their tables; rows whose key exists stay as they are."""
     for table, key in GRAPH_TABLES.items():
         key_of = itemgetter(*key)
-        stored = {key_of(row) for row in await rows.read(table, {})}
-        await rows.insert(table, [r for r in imported.get(table, ()) if key_of(r) not in stored])
+        stored = {key_of(row) for row in rows.read(table, {})}
+        rows.insert(table, [r for r in imported.get(table, ()) if key_of(r) not in stored])
 
 
-async def end_relations(
+def end_relations(
     rows: GraphTransaction, ended: Sequence[GraphRow], new: NewRelation, now: datetime
 ) -> list[datetime]:
     """End relations when a new one begins, but not before they began.
@@ -208,78 +211,73 @@ async def end_relations(
             later.append(began)
         else:
             end = max(began, new.valid_from or now)
-            await rows.update("relations", row, {"valid_to": end})
+            rows.update("relations", row, {"valid_to": end})
     return later
 
 
-async def move(rows: GraphTransaction, entity_id: str, target: str) -> None:
+def move(rows: GraphTransaction, entity_id: str, target: str) -> None:
     """Move the names and relations of an entity to another."""
     for table, column in (("aliases", "entity_id"), *(("relations", end) for end, _ in ENDS)):
-        for row in await rows.read(table, {column: [entity_id]}):
-            await rows.update(table, row, {column: target})
+        for row in rows.read(table, {column: [entity_id]}):
+            rows.update(table, row, {column: target})
 
 
-async def add_sources(
+def add_sources(
     rows: GraphTransaction, table: str, row: GraphRow, message_ids: Sequence[str]
 ) -> None:
     """Add messages to the evidence of a relation or an alias."""
     sources = merge_sources(row["source_message_ids"], message_ids)
     if sources != row["source_message_ids"]:
-        await rows.update(table, row, {"source_message_ids": sources})
+        rows.update(table, row, {"source_message_ids": sources})
 
 
-async def drop_sources(
-    rows: GraphTransaction, table: str, message_ids: Sequence[str]
-) -> list[GraphRow]:
+def drop_sources(rows: GraphTransaction, table: str, message_ids: Sequence[str]) -> list[GraphRow]:
     """Remove messages from all evidence; return the rows that have no other."""
     unsupported = []
-    for row in await rows.citing(table, message_ids):
+    for row in rows.citing(table, message_ids):
         sources = [name for name in row["source_message_ids"] if name not in message_ids]
-        await rows.update(table, row, {"source_message_ids": sources})
+        rows.update(table, row, {"source_message_ids": sources})
         if not sources:
             unsupported.append(row)
     return unsupported
 
 
-async def read_names(rows: GraphTransaction, entity_ids: Sequence[str]) -> list[GraphRow]:
+def read_names(rows: GraphTransaction, entity_ids: Sequence[str]) -> list[GraphRow]:
     """Return the aliases of entities."""
-    names = await rows.read("aliases", {"entity_id": entity_ids})
+    names = rows.read("aliases", {"entity_id": entity_ids})
     return sorted(names, key=itemgetter("alias"))
 
 
-async def erase_relations(rows: GraphTransaction, relations: Sequence[GraphRow]) -> None:
+def erase_relations(rows: GraphTransaction, relations: Sequence[GraphRow]) -> None:
     """Remove relations, and the entities that nothing else connects."""
-    await rows.delete("relations", relations)
-    await erase_unconnected(rows, sorted({row[end] for row in relations for end, _ in ENDS}))
+    rows.delete("relations", relations)
+    erase_unconnected(rows, sorted({row[end] for row in relations for end, _ in ENDS}))
 
 
-async def erase_unconnected(rows: GraphTransaction, entity_ids: Sequence[str]) -> None:
+def erase_unconnected(rows: GraphTransaction, entity_ids: Sequence[str]) -> None:
     """Remove the entities that have one name and no relations."""
     for entity_id in entity_ids:
-        names = await read_names(rows, [entity_id])
-        if len(names) <= 1 and not await _is_connected(rows, entity_id):
-            await rows.delete("aliases", names)
-            await rows.delete("entities", await rows.read("entities", {"entity_id": [entity_id]}))
+        names = read_names(rows, [entity_id])
+        if len(names) <= 1 and not _is_connected(rows, entity_id):
+            rows.delete("aliases", names)
+            rows.delete("entities", rows.read("entities", {"entity_id": [entity_id]}))
 
 
-async def _is_connected(rows: GraphTransaction, entity_id: str) -> bool:
-    for end, _ in ENDS:
-        if await rows.read("relations", {end: [entity_id]}, limit=1):
-            return True
-    return False
+def _is_connected(rows: GraphTransaction, entity_id: str) -> bool:
+    return any(rows.read("relations", {end: [entity_id]}, limit=1) for end, _ in ENDS)
 
 
-async def erase_name(rows: GraphTransaction, row: GraphRow) -> None:
+def erase_name(rows: GraphTransaction, row: GraphRow) -> None:
     """Remove a name of an entity that has others; its relations stay with the entity."""
     of_entity = {"entity_id": [row["entity_id"]]}
-    names = await read_names(rows, of_entity["entity_id"])
+    names = read_names(rows, of_entity["entity_id"])
     other = next((name for name in names if name["alias"] != row["alias"]), None)
     if other is None:
         return
-    await rows.delete("aliases", [row])
-    for entity in await rows.read("entities", {**of_entity, "name": [row["name"]]}):
-        await rows.update("entities", entity, {"name": other["name"]})
+    rows.delete("aliases", [row])
+    for entity in rows.read("entities", {**of_entity, "name": [row["name"]]}):
+        rows.update("entities", entity, {"name": other["name"]})
     for end, end_alias in ENDS:
         stated = {end: of_entity["entity_id"], end_alias: [row["alias"]]}
-        for relation in await rows.read("relations", stated):
-            await rows.update("relations", relation, {end_alias: other["alias"]})
+        for relation in rows.read("relations", stated):
+            rows.update("relations", relation, {end_alias: other["alias"]})

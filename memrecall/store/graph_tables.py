@@ -1,15 +1,14 @@
 """Knowledge graphs in the tables of the store."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, bindparam, delete, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, insert, select, update
 
 from memrecall.scope import Scope
-from memrecall.store.database.connections import Reads
+from memrecall.store.database.connections import ConnectionReads, Reads
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import aliases, entities, relations
@@ -26,83 +25,74 @@ Result = TypeVar("Result")
 _TABLES = {table.name: table for table in (entities, aliases, relations)}
 
 
-class TableReader:
-    """Read access to one user's rows, in a database or on one connection to it."""
-
-    def __init__(self, reads: Reads, user_id: str) -> None:
-        self._reads = reads
-        self._user_id = user_id
-
-    async def read(
-        self,
-        table: str,
-        where: Conditions,
-        *,
-        after: str = "",
-        limit: int | None = None,
-        newest: bool = False,
-    ) -> list[GraphRow]:
-        """Return the rows that meet all conditions, in the order of their keys."""
-        values = {name: list(items) for name, items in where.items() if items is not None}
-        if not all(values.values()):
-            return []
-        options: dict[str, Any] = {"after": after, "limit": limit, "newest": newest}
-        for name, items in values.items():
-            if len(items) > KEYS_PER_STATEMENT:
-                batches = [{**where, name: batch} for batch in split(items)]
-                parts = [await self.read(table, batch, **options) for batch in batches]
-                return _cut(table, [row for part in parts for row in part], limit, newest)
-        empty = tuple(sorted(where.keys() - values.keys()))
-        bounds: dict[str, Any] = {"following": after} if after else {}
-        bounds |= {} if limit is None else {"most": limit}
-        statement = _select(table, tuple(sorted(values)), empty, tuple(bounds), newest)
-        rows = await self._fetch(statement, {"of_user": self._user_id, **values, **bounds})
-        return [row._asdict() for row in (reversed(rows) if newest else rows)]
-
-    async def _fetch(self, statement: Select[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
-        return await self._reads.fetch(statement, parameters)
+def read_rows(
+    reads: Reads,
+    user_id: str,
+    table: str,
+    where: Conditions,
+    *,
+    after: str = "",
+    limit: int | None = None,
+    newest: bool = False,
+) -> list[GraphRow]:
+    """Return the rows of a user that meet all conditions, in the order of their keys."""
+    values = {name: list(items) for name, items in where.items() if items is not None}
+    if not all(values.values()):
+        return []
+    options: dict[str, Any] = {"after": after, "limit": limit, "newest": newest}
+    for name, items in values.items():
+        if len(items) > KEYS_PER_STATEMENT:
+            batches = [{**where, name: batch} for batch in split(items)]
+            parts = [read_rows(reads, user_id, table, batch, **options) for batch in batches]
+            return _cut(table, [row for part in parts for row in part], limit, newest)
+    empty = tuple(sorted(where.keys() - values.keys()))
+    bounds: dict[str, Any] = {"following": after} if after else {}
+    bounds |= {} if limit is None else {"most": limit}
+    statement = _select(table, tuple(sorted(values)), empty, tuple(bounds), newest)
+    rows = reads.fetch(statement, {"of_user": user_id, **values, **bounds})
+    return [row._asdict() for row in (reversed(rows) if newest else rows)]
 
 
-class TableTransaction(TableReader):
+class TableTransaction:
     """Changes of one user's rows in a transaction, which must have locked the user."""
 
-    def __init__(self, connection: AsyncConnection, user_id: str) -> None:
+    def __init__(self, connection: Connection, user_id: str) -> None:
         self._connection = connection
         self._user_id = user_id
 
-    async def citing(self, table: str, message_ids: Sequence[str]) -> list[GraphRow]:
+    def read(self, table: str, where: Conditions, **options: Any) -> list[GraphRow]:
+        """Return the rows that meet all conditions, in the order of their keys."""
+        return read_rows(ConnectionReads(self._connection), self._user_id, table, where, **options)
+
+    def citing(self, table: str, message_ids: Sequence[str]) -> list[GraphRow]:
         """Return the aliases or relations that have any of the messages as a source."""
         target = _TABLES[table]
         rows: list[Any] = []
         for batch in split(message_ids, STRINGS_PER_CONDITION):
             is_source = mentions(target.c.source_message_ids, batch)
             statement = select(target).where(target.c.user_id == self._user_id, is_source)
-            rows += await self._fetch(statement, {})
+            rows += self._connection.execute(statement)
         return [row._asdict() for row in rows]
 
-    async def insert(self, table: str, rows: Sequence[GraphRow]) -> None:
+    def insert(self, table: str, rows: Sequence[GraphRow]) -> None:
         """Store rows whose keys are new."""
         if rows:
             owned = [{**row, "user_id": self._user_id} for row in rows]
-            await self._connection.execute(insert(_TABLES[table]), owned)
+            self._connection.execute(insert(_TABLES[table]), owned)
 
-    async def update(self, table: str, row: GraphRow, changes: GraphRow) -> None:
+    def update(self, table: str, row: GraphRow, changes: GraphRow) -> None:
         """Change columns of a stored row."""
         statement = update(_TABLES[table]).where(*self._is_row(table, row))
-        await self._connection.execute(statement.values(changes))
+        self._connection.execute(statement.values(changes))
 
-    async def delete(self, table: str, rows: Sequence[GraphRow]) -> None:
+    def delete(self, table: str, rows: Sequence[GraphRow]) -> None:
         """Remove stored rows."""
         for row in rows:
-            await self._connection.execute(delete(_TABLES[table]).where(*self._is_row(table, row)))
+            self._connection.execute(delete(_TABLES[table]).where(*self._is_row(table, row)))
 
     def _is_row(self, table: str, row: GraphRow) -> list[ColumnElement[bool]]:
         key = {"user_id": self._user_id, **{name: row[name] for name in GRAPH_TABLES[table]}}
         return [_TABLES[table].c[name] == value for name, value in key.items()]
-
-    async def _fetch(self, statement: Select[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
-        rows: Sequence[Any] = (await self._connection.execute(statement, parameters)).all()
-        return rows
 
 
 class StoreGraphs:
@@ -113,19 +103,21 @@ class StoreGraphs:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def reader(self, user_id: str) -> TableReader:
-        """Return read access to a user's graph."""
-        return TableReader(self._database, user_id)
+    async def read(
+        self, user_id: str, table: str, where: Conditions, **options: Any
+    ) -> list[GraphRow]:
+        """Return rows of a user."""
+        return await self._database.read_together(
+            lambda reads: read_rows(reads, user_id, table, where, **options)
+        )
 
-    async def transact(
-        self, scope: Scope, work: Callable[[GraphTransaction], Awaitable[Result]]
-    ) -> Result:
+    async def transact(self, scope: Scope, work: Callable[[GraphTransaction], Result]) -> Result:
         """Call `work` in a transaction that locks the user."""
 
-        async def run(connection: AsyncConnection) -> Result:
-            locks = await lock_scopes(connection, [scope], with_sessions=False)
-            result = await work(TableTransaction(connection, scope.user_id))
-            await locks.save(connection)
+        def run(connection: Connection) -> Result:
+            locks = lock_scopes(connection, [scope], with_sessions=False)
+            result = work(TableTransaction(connection, scope.user_id))
+            locks.save(connection)
             return result
 
         return await self._database.transact(run)

@@ -14,8 +14,19 @@ from dataclasses import InitVar, asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, exists, insert, literal, or_, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import (
+    Connection,
+    Row,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Permission, check_user_id
@@ -215,28 +226,28 @@ async def _find_together(database: Database, key_ids: list[str]) -> Sequence[Key
     return [keys[key_id] for key_id in key_ids]
 
 
-async def withdraw_user(connection: AsyncConnection, user_id: str) -> int:
+def withdraw_user(connection: Connection, user_id: str) -> int:
     """Remove an erased user from all keys and return how many; revoke those without users."""
     of_user = api_key_users.c.user_id == user_id
-    ids = (await connection.execute(select(api_key_users.c.key_id).where(of_user))).scalars().all()
+    ids = connection.execute(select(api_key_users.c.key_id).where(of_user)).scalars().all()
     if not ids:  # writing no row would need every node of a distributed database, too
         return 0
-    await connection.execute(delete(api_key_users).where(of_user))
+    connection.execute(delete(api_key_users).where(of_user))
     others = select(api_key_users.c.key_id).where(api_key_users.c.key_id == api_keys.c.key_id)
     without_users = update(api_keys).where(api_keys.c.key_id.in_(ids), ~others.exists())
-    await connection.execute(without_users.values(name=""))  # it may name the user
+    connection.execute(without_users.values(name=""))  # it may name the user
     not_revoked = without_users.where(api_keys.c.revoked_at.is_(None))
-    await connection.execute(not_revoked.values(revoked_at=datetime.now(UTC)))
+    connection.execute(not_revoked.values(revoked_at=datetime.now(UTC)))
     return len(ids)
 
 
-async def _insert(connection: AsyncConnection, key: Key) -> None:
+def _insert(connection: Connection, key: Key) -> None:
     row = key.as_dict() | {"all_users": key.users is None, "secret_hash": key.secret_hash}
     del row["users"]
-    await connection.execute(insert(api_keys), row)
+    connection.execute(insert(api_keys), row)
     if key.users:
         owners = [{"key_id": key.key_id, "user_id": user} for user in sorted(key.users)]
-        await connection.execute(insert(api_key_users), owners)
+        connection.execute(insert(api_key_users), owners)
 
 
 def _to_key(rows: Sequence[Row[Any]]) -> Key:

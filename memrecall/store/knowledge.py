@@ -7,11 +7,11 @@ for each agent alone: one agent's knowledge costs no other anything.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from string import whitespace
 from typing import Any
 
-from sqlalchemy import Select, delete, func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from memrecall.errors import Disabled, InvalidArgument, NotFound, StorageBusy
 from memrecall.scope import Permission, Scope
@@ -118,15 +118,16 @@ class Knowledge:
             raise self._not_found(key)
         return entries[0]
 
-    async def get_many(
-        self, keys: Sequence[str], reads: Reads | None = None
-    ) -> list[KnowledgeEntry]:
+    async def get_many(self, keys: Sequence[str]) -> list[KnowledgeEntry]:
         """Return the entries that exist, in no particular order."""
-        reads = reads or self._database
+        return await self._database.read_together(partial(self.read_many, keys))
+
+    def read_many(self, keys: Sequence[str], reads: Reads) -> list[KnowledgeEntry]:
+        """Return the same among other reads."""
         entries: list[KnowledgeEntry] = []
         for batch in split(keys):
             statement = self._select().where(knowledge.c.knowledge_key.in_(list(batch)))
-            rows = await reads.fetch(statement)
+            rows = reads.fetch(statement)
             entries += [KnowledgeEntry(**row._mapping) for row in rows]
         return entries
 
@@ -188,10 +189,10 @@ class Knowledge:
         The answer waits for a restore whose transaction is still open.
         """
 
-        async def work(connection: AsyncConnection) -> bool:
-            await lock_knowledge(connection, self._agent_id, if_enabled=False)
+        def work(connection: Connection) -> bool:
+            lock_knowledge(connection, self._agent_id, if_enabled=False)
             statement = select(restores.c.restore_id).where(restores.c.restore_id == restore_id)
-            return await connection.scalar(statement) is not None
+            return connection.scalar(statement) is not None
 
         return await self._database.transact(work)
 
@@ -220,73 +221,73 @@ class Knowledge:
     def _match(self, key: str) -> list[Any]:
         return [knowledge.c.agent_id == self._agent_id, knowledge.c.knowledge_key == key]
 
-    async def _find_same(self, connection: AsyncConnection, row: dict[str, Any]) -> str | None:
+    def _find_same(self, connection: Connection, row: dict[str, Any]) -> str | None:
         """Return the key of an equal entry; white space at the end of its texts does not count."""
-        await lock_knowledge(connection, self._agent_id)  # two writers must not both find none
+        lock_knowledge(connection, self._agent_id)  # two writers must not both find none
         same = [
             func.rtrim(knowledge.c[name], _WHITE_SPACE) == row[name].rstrip(_WHITE_SPACE)
             for name in ("content", "summary")
         ]
-        for entry in await connection.execute(self._select().where(*same)):
+        for entry in connection.execute(self._select().where(*same)):
             if _fold(entry.tags) == _fold(row["tags"]):
                 return str(entry.knowledge_key)
         return None
 
-    async def _write(
-        self, connection: AsyncConnection, row: dict[str, Any], must_exist: bool, is_new: bool
+    def _write(
+        self, connection: Connection, row: dict[str, Any], must_exist: bool, is_new: bool
     ) -> str:
-        if is_new and (key := await self._find_same(connection, row)):
+        if is_new and (key := self._find_same(connection, row)):
             return key
-        (number,) = await take_change_numbers(connection, self._agent_id, 1)
+        (number,) = take_change_numbers(connection, self._agent_id, 1)
         now = datetime.now(UTC)
         values = {**row, "updated_at": now, "deleted_at": None, "change_no": number}
         statement = update(knowledge).where(*self._match(row["knowledge_key"]))
         if must_exist:
             statement = statement.where(knowledge.c.deleted_at.is_(None))
-        if not (await connection.execute(statement.values(**values))).rowcount:
+        if not connection.execute(statement.values(**values)).rowcount:
             if must_exist:
                 raise self._not_found(row["knowledge_key"])
             new = {**values, "agent_id": self._agent_id, "created_at": now}
-            await connection.execute(insert(knowledge), new)
+            connection.execute(insert(knowledge), new)
         return str(row["knowledge_key"])
 
-    async def _hide(self, connection: AsyncConnection, key: str) -> None:
-        (number,) = await take_change_numbers(connection, self._agent_id, 1)
+    def _hide(self, connection: Connection, key: str) -> None:
+        (number,) = take_change_numbers(connection, self._agent_id, 1)
         statement = update(knowledge).where(*self._match(key), knowledge.c.deleted_at.is_(None))
         values = {"deleted_at": datetime.now(UTC), "change_no": number}
-        if not (await connection.execute(statement.values(**values))).rowcount:
+        if not connection.execute(statement.values(**values)).rowcount:
             raise self._not_found(key)
 
-    async def _replace(
+    def _replace(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         rows: list[dict[str, Any]],
         restore_id: str,
         version: int | None,
     ) -> None:
-        numbers = await take_change_numbers(connection, self._agent_id, len(rows))
+        numbers = take_change_numbers(connection, self._agent_id, len(rows))
         if version is not None and numbers.start != version + 1:
             raise StorageBusy("the knowledge base changed during the operation", hint="Try again")
-        await connection.execute(delete(knowledge).where(knowledge.c.agent_id == self._agent_id))
+        connection.execute(delete(knowledge).where(knowledge.c.agent_id == self._agent_id))
         numbered = [
             {**row, "agent_id": self._agent_id, "change_no": number}
             for row, number in zip(rows, numbers, strict=True)
         ]
         for batch in split(numbered, _PAGE):
-            await connection.execute(insert(knowledge), list(batch))
+            connection.execute(insert(knowledge), list(batch))
         # No row shows what was removed: a new epoch makes readers rebuild their index.
         statement = update(knowledge_bases).where(knowledge_bases.c.agent_id == self._agent_id)
-        await connection.execute(statement.values(epoch=new_epoch()))
+        connection.execute(statement.values(epoch=new_epoch()))
         now = datetime.now(UTC)
         restore = {"restore_id": restore_id, "agent_id": self._agent_id, "decided_at": now}
-        await connection.execute(insert(restores), restore)
+        connection.execute(insert(restores), restore)
 
 
-async def take_change_numbers(connection: AsyncConnection, agent_id: str, count: int) -> range:
+def take_change_numbers(connection: Connection, agent_id: str, count: int) -> range:
     """Lock an agent's knowledge until the transaction ends and return its next numbers."""
-    version = await lock_knowledge(connection, agent_id)
+    version = lock_knowledge(connection, agent_id)
     statement = update(knowledge_bases).where(knowledge_bases.c.agent_id == agent_id)
-    await connection.execute(statement.values(version=version + count))
+    connection.execute(statement.values(version=version + count))
     return range(version + 1, version + count + 1)
 
 

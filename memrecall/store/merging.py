@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import String, Table, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, String, Table, insert, select, update
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import KEY_MEMBER, Scope, space_of
@@ -55,7 +54,7 @@ class Merge:
 
     def __init__(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         user_id: str,
         rows: Mapping[str, Sequence[ExportedRow]],
         inviter: str | None = None,
@@ -68,43 +67,43 @@ class Merge:
         self.statuses: Counter[WriteStatus] = Counter()  # of messages and memories
         self.skipped: dict[str, list[str]] = {}  # the keys of rows that were not stored, by table
 
-    async def run(self, member: Scope | None) -> None:
+    def run(self, member: Scope | None) -> None:
         """Store the rows. A `member` of a space must still have the role that they entered with."""
         connection, user_id, rows = self._connection, self._user_id, self._rows
         agents = {row["agent_id"] for table in rows.values() for row in table if "agent_id" in row}
-        await ensure_agents(connection, sorted(filter(None, agents)), datetime.now(UTC))
-        is_new = not await lock_users(connection, [user_id])
+        ensure_agents(connection, sorted(filter(None, agents)), datetime.now(UTC))
+        is_new = not lock_users(connection, [user_id])
         is_space = space_of(user_id) is not None
         if is_space:
-            await note_spaces(connection)
+            note_spaces(connection)
         first_agent = (rows["users"] or [{}])[0].get("agent_id")
         scope = member or Scope.of_owner(user_id, first_agent)
-        locks = await lock_scopes(connection, [scope], with_sessions=False)
+        locks = lock_scopes(connection, [scope], with_sessions=False)
         for table in EXPORTED_TABLES[1:]:
             if table is messages:  # sessions and tombstones are stored by now
-                await self._require_sessions()
-                await self._drop_erased()
-            await self._store(table, locks)
-        await count_messages_again(connection, user_id)
+                self._require_sessions()
+                self._drop_erased()
+            self._store(table, locks)
+        count_messages_again(connection, user_id)
         # Exports of earlier versions do not say when messages expire.
         expiring = (row for row in rows["memories"] if row.get("expires_at"))
         sources = {name for row in expiring for name in row["source_message_ids"]}
-        await MessageExpiry(connection, locks, user_id).follow(sources)
-        await locks.save(connection, is_activity=False)
+        MessageExpiry(connection, locks, user_id).follow(sources)
+        locks.save(connection, is_activity=False)
         # Last, because the export may say that the user is disabled. A space keeps its name.
         for row in rows["users"] if is_new or not is_space else ():
             # Not the key, even to the same value: rows of a distributed table stay on their shard.
             names = row.keys() - {"user_id"} if is_new else row.keys() & _PROFILE
             statement = update(users).where(users.c.user_id == user_id)
-            await connection.execute(statement.values({name: row[name] for name in names}))
-        await forget_mark(connection)
+            connection.execute(statement.values({name: row[name] for name in names}))
+        forget_mark(connection)
 
-    async def _store(self, table: Table, locks: Locks) -> None:
-        new = await self._find_new(table)
+    def _store(self, table: Table, locks: Locks) -> None:
+        new = self._find_new(table)
         if table is sessions:
             self._new_sessions = {row["session_id"] for row in new}
         elif table is messages:
-            moved = await self._number(new, locks.now)
+            moved = self._number(new, locks.now)
             # They name messages by their numbers; a model makes them again.
             self._keep("summaries", lambda row: row["session_id"] not in moved)
         if table is memberships and self._inviter is not None:
@@ -116,7 +115,7 @@ class Merge:
         for row in new:
             by_columns.setdefault(tuple(sorted(row)), []).append(row)
         for batch in (part for same in by_columns.values() for part in split(same, _BATCH)):
-            await self._connection.execute(insert(table), list(batch))
+            self._connection.execute(insert(table), list(batch))
 
     def _invite(self, rows: Sequence[ExportedRow], now: datetime) -> None:
         """Turn the grants of users into invitations: a file cannot consent for them."""
@@ -125,14 +124,14 @@ class Merge:
                 row["role"] = store_role(role_of_row(row["role"]), is_invited=True)
                 row |= {"granted_by": self._inviter, "created_at": now}
 
-    async def _find_new(self, table: Table) -> list[ExportedRow]:
+    def _find_new(self, table: Table) -> list[ExportedRow]:
         """Return the rows of a table whose key is free, and count the others."""
-        rows, stored = self._rows[table.name], await self._find_stored(table)
+        rows, stored = self._rows[table.name], self._find_stored(table)
         others: set[str] = set()  # a message and a memory cannot have the same id
         for name in _ITEMS.keys() - {table.name} if table.name in _ITEMS else ():
             keys = [(self._user_id, key) for (key,) in map(_key_of(table), rows)]
             columns = (_BY_NAME[name].c.user_id, _ITEMS[name])
-            found = await select_by_keys(self._connection, select(_ITEMS[name]), columns, keys)
+            found = select_by_keys(self._connection, select(_ITEMS[name]), columns, keys)
             others = {row[_ITEMS[name]] for row in found}
         new: list[ExportedRow] = []
         for row in rows:
@@ -149,18 +148,16 @@ class Merge:
             self.statuses[status] += table.name in _ITEMS
         return new
 
-    async def _find_stored(self, table: Table) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+    def _find_stored(self, table: Table) -> dict[tuple[Any, ...], Mapping[str, Any]]:
         """Return the stored rows, by key, that rows of the import may be equal to."""
         # The last text of a key is the one that few rows share.
         *_, column = (c for c in table.primary_key.columns if isinstance(c.type, String))
         keys = sorted({(self._user_id, row[column.name]) for row in self._rows[table.name]})
-        found = await select_by_keys(
-            self._connection, select(table), (table.c.user_id, column), keys
-        )
+        found = select_by_keys(self._connection, select(table), (table.c.user_id, column), keys)
         rows = [{str(name): value for name, value in row.items()} for row in found]
         return {_key_of(table)(row): row for row in rows}
 
-    async def _number(self, new: Sequence[ExportedRow], now: datetime) -> set[str]:
+    def _number(self, new: Sequence[ExportedRow], now: datetime) -> set[str]:
         """Give messages other numbers where a number or a time is taken; return these sessions.
 
         All new messages of such a session get numbers at its end, in the order of time.
@@ -168,11 +165,11 @@ class Merge:
         by_session: dict[str, list[ExportedRow]] = {}
         for row in new:
             by_session.setdefault(row["session_id"], []).append(row)
-        moved = {name for name, rows in by_session.items() if await self._collide(name, rows)}
+        moved = {name for name, rows in by_session.items() if self._collide(name, rows)}
         of_moved = (sessions.c.user_id == self._user_id, sessions.c.session_id.in_(sorted(moved)))
         columns = [sessions.c[n] for n in ("session_id", "last_sequence_no", "last_create_time")]
         for name, number, time in (
-            await self._connection.execute(select(*columns).where(*of_moved)) if moved else ()
+            self._connection.execute(select(*columns).where(*of_moved)) if moved else ()
         ):
             is_new = name in self._new_sessions  # it counts what the import has
             start = (0, None) if is_new else (number, time)
@@ -181,7 +178,7 @@ class Merge:
                 row["sequence_no"], row["create_time"] = counter.next(now)
         return moved
 
-    async def _collide(self, session_id: str, rows: Sequence[ExportedRow]) -> bool:
+    def _collide(self, session_id: str, rows: Sequence[ExportedRow]) -> bool:
         """Return True if messages cannot all have their numbers and times in a session."""
         for name in ("sequence_no", "create_time"):
             column, values = messages.c[name], [row.get(name) for row in rows]
@@ -190,15 +187,15 @@ class Merge:
             in_session = (messages.c.user_id == self._user_id, messages.c.session_id == session_id)
             for batch in split(values):
                 taken = select(column).where(*in_session, column.in_(batch)).limit(1)
-                if (await self._connection.execute(taken)).first():
+                if self._connection.execute(taken).first():
                     return True
         return False
 
-    async def _drop_erased(self) -> None:
+    def _drop_erased(self) -> None:
         """Leave out the messages and memories that were erased, and what was derived from them."""
         statement = select(tombstones.c.kind, tombstones.c.key)
         of_user = statement.where(tombstones.c.user_id == self._user_id)
-        erased = set(map(tuple, await self._connection.execute(of_user)))
+        erased = set(map(tuple, self._connection.execute(of_user)))
         dropped = [r for r in self._rows["messages"] if ("message", r["message_id"]) in erased]
         sessions_of_erased = {row["session_id"] for row in dropped}
         texts = {row["content"].strip() for row in dropped}
@@ -247,12 +244,12 @@ class Merge:
     def _skip(self, table: Table, row: ExportedRow) -> None:
         self.skipped.setdefault(table.name, []).append("/".join(map(str, _key_of(table)(row))))
 
-    async def _require_sessions(self) -> None:
+    def _require_sessions(self) -> None:
         """Raise InvalidArgument for messages and memories of sessions that are not stored."""
         named = {row.get("session_id") for name in _ITEMS for row in self._rows[name]}
         keys = [sessions.c.user_id, sessions.c.session_id]
         pairs = [(self._user_id, name) for name in sorted(filter(None, named))]
-        stored = await select_by_keys(self._connection, select(sessions.c.session_id), keys, pairs)
+        stored = select_by_keys(self._connection, select(sessions.c.session_id), keys, pairs)
         missing = {name for _, name in pairs} - {row["session_id"] for row in stored}
         if missing:
             raise InvalidArgument(

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
+    Connection,
     Delete,
     Select,
     Table,
@@ -20,7 +21,6 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, NotFound, StorageFull
 from memrecall.scope import SPACE_PREFIX
@@ -241,18 +241,18 @@ class Owners:
     async def erase_agent(self, agent_id: str) -> None:
         """Remove an agent that has no users or rows left, and its knowledge."""
 
-        async def work(connection: AsyncConnection) -> int:
+        def work(connection: Connection) -> int:
             if self._database.is_distributed:
-                await begin_distributed_changes(connection)
+                begin_distributed_changes(connection)
             for table in (users, sessions, messages, memories, traces):
                 statement = select(func.count()).select_from(table)
-                if await connection.scalar(statement.where(table.c.agent_id == agent_id)):
+                if connection.scalar(statement.where(table.c.agent_id == agent_id)):
                     raise Conflict(
                         f"agent {agent_id!r} still has {table.name}", hint="Erase its users first"
                     )
             for table in (knowledge, knowledge_bases):
-                await connection.execute(delete(table).where(table.c.agent_id == agent_id))
-            return await _delete(connection, delete(agents).where(agents.c.agent_id == agent_id))
+                connection.execute(delete(table).where(table.c.agent_id == agent_id))
+            return _delete(connection, delete(agents).where(agents.c.agent_id == agent_id))
 
         if not await self._database.transact(work):
             raise _not_found("agent", agent_id)
@@ -282,99 +282,93 @@ def _not_found(kind: str, name: str) -> NotFound:
     return NotFound(f"there is no {kind} {name!r}", hint=f"`memrecall {kind}s list`")
 
 
-async def _erase(
-    connection: AsyncConnection, user_id: str, session_id: str | None
-) -> ErasureReport:
-    locked = await lock_users(connection, [user_id])
-    keys = await withdraw_user(connection, user_id) if session_id is None else 0
+def _erase(connection: Connection, user_id: str, session_id: str | None) -> ErasureReport:
+    locked = lock_users(connection, [user_id])
+    keys = withdraw_user(connection, user_id) if session_id is None else 0
     if not locked and not keys:
         raise _not_found("user", user_id)
     counts = {
         "keys": keys,
-        "derived": await _erase_derived(connection, user_id, session_id),
-        "vectors": await _erase_vectors(connection, user_id, session_id),
-        "messages": await _erase_rows(connection, messages, user_id, session_id),
-        "memories": await _erase_rows(connection, memories, user_id, session_id),
-        "sessions": await _erase_rows(connection, sessions, user_id, session_id),
+        "derived": _erase_derived(connection, user_id, session_id),
+        "vectors": _erase_vectors(connection, user_id, session_id),
+        "messages": _erase_rows(connection, messages, user_id, session_id),
+        "memories": _erase_rows(connection, memories, user_id, session_id),
+        "sessions": _erase_rows(connection, sessions, user_id, session_id),
     }
-    labelled = await _erase_rows(connection, traces, user_id, session_id)
+    labelled = _erase_rows(connection, traces, user_id, session_id)
     # Any other trace of the user may quote the session.
-    counts["traces"] = labelled + await _erase_rows(connection, traces, user_id, None)
+    counts["traces"] = labelled + _erase_rows(connection, traces, user_id, None)
     if session_id is None:
-        await connection.execute(delete(users).where(users.c.user_id == user_id))
-        await _forget_lease(connection, user_id)
+        connection.execute(delete(users).where(users.c.user_id == user_id))
+        _forget_lease(connection, user_id)
     elif not counts["sessions"] and not labelled:
         raise _not_found("session", session_id)
     else:
-        await _renew_epoch(connection, user_id)
+        _renew_epoch(connection, user_id)
     return ErasureReport(**counts)
 
 
-async def _erase_part(connection: AsyncConnection, table: Table, user_id: str, size: int) -> int:
+def _erase_part(connection: Connection, table: Table, user_id: str, size: int) -> int:
     of_user = table.c.user_id == user_id
     some = select(*table.primary_key).where(of_user).limit(size)
-    count = await _delete(
-        connection, delete(table).where(of_user, tuple_(*table.primary_key).in_(some))
-    )
-    await _renew_epoch(connection, user_id)
+    count = _delete(connection, delete(table).where(of_user, tuple_(*table.primary_key).in_(some)))
+    _renew_epoch(connection, user_id)
     return count
 
 
-async def _renew_epoch(connection: AsyncConnection, user_id: str) -> None:
+def _renew_epoch(connection: Connection, user_id: str) -> None:
     """Let indexes in memory not find the rows that are gone."""
     statement = update(users).where(users.c.user_id == user_id)
-    await connection.execute(statement.values(epoch=new_epoch()))
+    connection.execute(statement.values(epoch=new_epoch()))
 
 
-async def _forget_lease(connection: AsyncConnection, user_id: str) -> None:
+def _forget_lease(connection: Connection, user_id: str) -> None:
     """Remove the note that a process embeds if it names a user whose rows wait for it."""
     of_lease = meta.c.name == LEASE_NAME
-    if user_id in (await connection.scalar(select(meta.c.value).where(of_lease)) or ""):
-        await connection.execute(delete(meta).where(of_lease))
+    if user_id in (connection.scalar(select(meta.c.value).where(of_lease)) or ""):
+        connection.execute(delete(meta).where(of_lease))
 
 
-async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
+def _erase_derived(connection: Connection, user_id: str, session_id: str | None) -> int:
     """Remove what was derived from a user's or a session's rows, which must still exist."""
     if session_id is None:
         tables = (*MEMORY_TABLES, audit_log, tombstones)
-        return sum([await _erase_rows(connection, table, user_id, None) for table in tables])
-    count = await _erase_audit(connection, user_id, session_id)
-    count += await _erase_revisions(connection, user_id, session_id)
+        return sum(_erase_rows(connection, table, user_id, None) for table in tables)
+    count = _erase_audit(connection, user_id, session_id)
+    count += _erase_revisions(connection, user_id, session_id)
     for table in (summaries, checkpoints):
-        count += await _erase_rows(connection, table, user_id, session_id)
+        count += _erase_rows(connection, table, user_id, session_id)
     # Any feedback of the user may quote the session, as traces do.
-    count += await _erase_rows(connection, feedback, user_id, None)
-    return count + await erase_session_rows(TableTransaction(connection, user_id), session_id)
+    count += _erase_rows(connection, feedback, user_id, None)
+    return count + erase_session_rows(TableTransaction(connection, user_id), session_id)
 
 
-async def _erase_revisions(connection: AsyncConnection, user_id: str, session_id: str) -> int:
+def _erase_revisions(connection: Connection, user_id: str, session_id: str) -> int:
     """Remove the history of a session's memories, and what other histories say of them."""
     in_session = _keys_of_session(user_id, session_id)["memory"]
     predecessors = update(memories).where(
         memories.c.user_id == user_id, memories.c.superseded_by.in_(in_session)
     )
-    await connection.execute(predecessors.values(superseded_by=None, superseded_reason=None))
+    connection.execute(predecessors.values(superseded_by=None, superseded_reason=None))
     of_session = or_(revisions.c.memory_key.in_(in_session), revisions.c.other_key.in_(in_session))
-    return await _delete(
-        connection, delete(revisions).where(revisions.c.user_id == user_id, of_session)
-    )
+    return _delete(connection, delete(revisions).where(revisions.c.user_id == user_id, of_session))
 
 
-async def _erase_audit(connection: AsyncConnection, user_id: str, session_id: str) -> int:
+def _erase_audit(connection: Connection, user_id: str, session_id: str) -> int:
     """Remove the entries of the audit log that name a session's messages or memories."""
     in_session = _keys_of_session(user_id, session_id).values()
     is_named = [audit_log.c.target.in_(keys) for keys in in_session]
-    return await _delete(
+    return _delete(
         connection, delete(audit_log).where(audit_log.c.user_id == user_id, or_(*is_named))
     )
 
 
-async def _erase_vectors(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
+def _erase_vectors(connection: Connection, user_id: str, session_id: str | None) -> int:
     if session_id is None:
-        return await _erase_rows(connection, vectors, user_id, None)
+        return _erase_rows(connection, vectors, user_id, None)
     of_user, in_session = vectors.c.user_id == user_id, _keys_of_session(user_id, session_id)
     is_one = [and_(vectors.c.kind == k, vectors.c.key.in_(keys)) for k, keys in in_session.items()]
-    return await _delete(connection, delete(vectors).where(of_user, or_(*is_one)))
+    return _delete(connection, delete(vectors).where(of_user, or_(*is_one)))
 
 
 def _keys_of_session(user_id: str, session_id: str) -> dict[str, Select[Any]]:
@@ -384,14 +378,12 @@ def _keys_of_session(user_id: str, session_id: str) -> dict[str, Select[Any]]:
     return {kind: statement.filter_by(**of_session) for kind, statement in keys.items()}
 
 
-async def _erase_rows(
-    connection: AsyncConnection, table: Table, user_id: str, session_id: str | None
-) -> int:
+def _erase_rows(connection: Connection, table: Table, user_id: str, session_id: str | None) -> int:
     statement = delete(table).where(table.c.user_id == user_id)
     if session_id is not None:
         statement = statement.where(table.c.session_id == session_id)
-    return await _delete(connection, statement)
+    return _delete(connection, statement)
 
 
-async def _delete(connection: AsyncConnection, statement: Delete) -> int:
-    return (await connection.execute(statement)).rowcount
+def _delete(connection: Connection, statement: Delete) -> int:
+    return connection.execute(statement).rowcount

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Table, delete, func, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Table, delete, func, select, tuple_, update
 
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
@@ -127,7 +126,7 @@ class Scan:
                 keys, changes, found = await self._database.transact(work)
             else:
                 async with self._database.read() as connection:
-                    keys, changes, found = await work(connection)
+                    keys, changes, found = await connection.run_sync(work)
             if found:
                 owners = self._found["agents" if table is knowledge else "users"]
                 owners.setdefault(owner, Counter()).update(found)
@@ -136,19 +135,19 @@ class Scan:
             yield len(keys), changes if self._apply else 0
             after = keys[-1] if len(keys) == _BATCH else None
 
-    async def _scan_batch(
-        self, connection: AsyncConnection, table: Table, owner: str, after: tuple[Any, ...]
+    def _scan_batch(
+        self, connection: Connection, table: Table, owner: str, after: tuple[Any, ...]
     ) -> tuple[list[tuple[Any, ...]], int, Counter[str]]:
         """Read the rows after a key; return their keys, how many change and what was found."""
         if self._apply and table is knowledge:
-            await lock_knowledge(connection, owner, if_enabled=False)
+            lock_knowledge(connection, owner, if_enabled=False)
         elif self._apply:
-            await lock_users(connection, [owner])
+            lock_users(connection, [owner])
         owner_column, *key = table.primary_key.columns
         statement = select(table).where(owner_column == owner).order_by(*key).limit(_BATCH)
         if after:
             statement = statement.where(tuple_(*key) > after)
-        rows = (await connection.execute(statement)).mappings().all()
+        rows = connection.execute(statement).mappings().all()
         keys = [tuple(row[column.name] for column in key) for row in rows]
         found, changes = Counter[str](), {}
         for row_key, row in zip(keys, rows, strict=True):
@@ -158,12 +157,12 @@ class Scan:
             found.update(kinds.redacted)
             found.update(kinds.tagged)
         if self._apply and changes:
-            await _rewrite(connection, table, owner, changes)
+            _rewrite(connection, table, owner, changes)
         return keys, len(changes), found
 
 
-async def _rewrite(
-    connection: AsyncConnection,
+def _rewrite(
+    connection: Connection,
     table: Table,
     owner: str,
     changes: Mapping[tuple[Any, ...], dict[str, Any]],
@@ -177,15 +176,15 @@ async def _rewrite(
             values |= {"model": None, "vector": None}
         # The key of a name is the name itself.
         change = delete(table) if table is aliases else update(table).values(values)
-        await connection.execute(change.where(*of_row))
+        connection.execute(change.where(*of_row))
     if kind := _VECTORS.get(table):
         of_kind = (vectors.c.user_id == owner, vectors.c.kind == kind)
-        await connection.execute(delete(vectors).where(*of_kind, vectors.c.key.in_(stale)))
+        connection.execute(delete(vectors).where(*of_kind, vectors.c.key.in_(stale)))
     # A new epoch makes readers drop the indexes that they made from the old texts.
     owners = knowledge_bases if table is knowledge else users
     (owner_key,) = owners.primary_key.columns
-    await connection.execute(update(owners).where(owner_key == owner).values(epoch=new_epoch()))
+    connection.execute(update(owners).where(owner_key == owner).values(epoch=new_epoch()))
     if owners is users:
-        await forget_mark(connection)
+        forget_mark(connection)
         entry = AuditEntry("scan", "memrecall", count=len(changes))
-        await write_entry(connection, Scope.of_owner(owner), entry, datetime.now(UTC))
+        write_entry(connection, Scope.of_owner(owner), entry, datetime.now(UTC))

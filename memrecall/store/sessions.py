@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
+    Connection,
     FromClause,
     Select,
     and_,
@@ -21,10 +22,10 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
+from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
     LARGEST_PAGE,
     StoredPage,
@@ -227,15 +228,15 @@ class SessionState:
     async def add_summaries(self, new: list[StoredSummary]) -> None:
         """Store summaries; those of the same level and number are replaced."""
 
-        async def work(connection: AsyncConnection) -> None:
-            locks = await lock_existing_user(connection, self._scope)
+        def work(connection: Connection) -> None:
+            locks = lock_existing_user(connection, self._scope)
             for summary in new:
                 same = (summaries.c.level == summary.level, summaries.c.number == summary.number)
                 if summary.level == SESSION:  # none that includes more than this one is left
                     same = (same[0], summaries.c.number >= summary.number)
-                await connection.execute(delete(summaries).where(*self._match(summaries), *same))
-                await connection.execute(insert(summaries), {**self._key, **asdict(summary)})
-            await locks.save(connection)
+                connection.execute(delete(summaries).where(*self._match(summaries), *same))
+                connection.execute(insert(summaries), {**self._key, **asdict(summary)})
+            locks.save(connection)
 
         if new:
             await self._database.transact(work)
@@ -302,8 +303,11 @@ class SessionState:
         return (await self._read_messages(latest_first.limit(limit)))[::-1]
 
     async def _read_messages(self, statement: Select[Any]) -> list[Message]:
-        rows = [to_message(row) for row in await self._database.fetch(statement)]
-        return await show_writers(self._database, self._scope, rows)
+        def read(reads: Reads) -> list[Message]:
+            rows = [to_message(row) for row in reads.fetch(statement)]
+            return show_writers(reads, self._scope, rows)
+
+        return await self._database.read_together(read)
 
     def _select_elsewhere(self) -> Select[Any]:
         """Return the query for the session's messages of other projects than the scope's."""
@@ -358,15 +362,15 @@ class SessionState:
         statement = delete(checkpoints).where(*self._match(checkpoints))
         await self._database.transact(lambda c: c.execute(statement))
 
-    async def _save(self, connection: AsyncConnection, state: dict[str, Any]) -> Checkpoint:
-        locks = await lock_existing_user(connection, self._scope)
+    def _save(self, connection: Connection, state: dict[str, Any]) -> Checkpoint:
+        locks = lock_existing_user(connection, self._scope)
         last = select(func.max(checkpoints.c.number)).where(*self._match(checkpoints))
-        number = int(await connection.scalar(last) or 0) + 1
+        number = int(connection.scalar(last) or 0) + 1
         checkpoint = Checkpoint(number, state, locks.now)
-        await connection.execute(insert(checkpoints), {**self._key, **asdict(checkpoint)})
+        connection.execute(insert(checkpoints), {**self._key, **asdict(checkpoint)})
         is_old = checkpoints.c.number <= number - CHECKPOINTS_KEPT
-        await connection.execute(delete(checkpoints).where(*self._match(checkpoints), is_old))
-        await locks.save(connection)
+        connection.execute(delete(checkpoints).where(*self._match(checkpoints), is_old))
+        locks.save(connection)
         return checkpoint
 
     def _match(self, table: Any) -> list[Any]:
@@ -379,33 +383,31 @@ def is_job_of(user_id: str) -> ColumnElement[bool]:
     return and_(checkpoints.c.user_id == user_id, is_job)
 
 
-async def withdraw_summaries(
-    connection: AsyncConnection, user_id: str, session_id: str, numbers: Collection[int]
+def withdraw_summaries(
+    connection: Connection, user_id: str, session_id: str, numbers: Collection[int]
 ) -> None:
     """Empty the summaries of messages, by their sequence numbers, until they are made again."""
     in_session = (summaries.c.user_id == user_id, summaries.c.session_id == session_id)
     statement = select(*summaries.primary_key.columns, *_SPAN).where(*in_session)
     ordered = sorted(numbers)
-    for row in (await connection.execute(statement)).all():
+    for row in connection.execute(statement).all():
         place = bisect_left(ordered, row.first_sequence_no)
         if place == len(ordered) or ordered[place] > row.last_sequence_no:
             continue
         key = [column == getattr(row, column.name) for column in summaries.primary_key.columns]
         # Summaries of the session build on each other: the next one continues the last that stays.
         if row.level == SESSION:
-            await connection.execute(delete(summaries).where(*key))
+            connection.execute(delete(summaries).where(*key))
         else:
-            await connection.execute(
-                update(summaries).where(*key).values(text="", made_by=WITHDRAWN_BY)
-            )
+            connection.execute(update(summaries).where(*key).values(text="", made_by=WITHDRAWN_BY))
 
 
-async def erase_items(
-    connection: AsyncConnection, user_id: str, session_id: str, message_ids: Collection[str]
+def erase_items(
+    connection: Connection, user_id: str, session_id: str, message_ids: Collection[str]
 ) -> None:
     """Remove messages from the checkpoints of a session."""
     in_session = (checkpoints.c.user_id == user_id, checkpoints.c.session_id == session_id)
-    for row in (await connection.execute(select(checkpoints).where(*in_session))).all():
+    for row in connection.execute(select(checkpoints).where(*in_session)).all():
         items = row.state.get("items")
         if not isinstance(items, list):
             continue
@@ -413,11 +415,11 @@ async def erase_items(
         if len(kept) < len(items):
             key = [c == getattr(row, c.name) for c in checkpoints.primary_key.columns]
             state = {**row.state, "items": kept}
-            await connection.execute(update(checkpoints).where(*key).values(state=state))
+            connection.execute(update(checkpoints).where(*key).values(state=state))
 
 
-async def erase_empty_sessions(
-    connection: AsyncConnection, user_id: str, session_ids: Collection[str]
+def erase_empty_sessions(
+    connection: Connection, user_id: str, session_ids: Collection[str]
 ) -> None:
     """Remove those of some sessions that have no messages or memories, with their states."""
     for batch in split(sorted(session_ids)):
@@ -425,7 +427,7 @@ async def erase_empty_sessions(
         for table in (messages, memories):
             of_batch = (table.c.user_id == user_id, table.c.session_id.in_(batch))
             used = select(table.c.session_id).where(*of_batch).distinct()
-            empty -= set(await connection.scalars(used))
+            empty -= set(connection.scalars(used))
         for table in (summaries, checkpoints, sessions):
             erased = (table.c.user_id == user_id, table.c.session_id.in_(sorted(empty)))
-            await connection.execute(delete(table).where(*erased))
+            connection.execute(delete(table).where(*erased))

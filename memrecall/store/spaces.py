@@ -7,14 +7,13 @@ no member until they accept.
 
 import secrets
 import unicodedata
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Table, and_, bindparam, delete, insert, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, or_, select, update
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import (
@@ -29,7 +28,7 @@ from memrecall.scope import (
     space_of,
     space_owner,
 )
-from memrecall.store.database.connections import Reads
+from memrecall.store.database.connections import ConnectionReads, Reads
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import (
@@ -156,18 +155,18 @@ class Spaces:
         }
         scope, first = Scope.of_owner(owner), SpaceMember(admin, SpaceRole.ADMIN, None, now, None)
 
-        async def work(connection: AsyncConnection) -> Space:
+        def work(connection: Connection) -> Space:
             if self._database.is_distributed:
-                await begin_distributed_changes(connection)
-            await note_spaces(connection)
-            await ensure_agents(connection, [DEFAULT_NAME], now)
-            await insert_missing(connection, users, [row])
-            await lock_users(connection, [owner])
-            stored = (await connection.execute(select(users).where(users.c.user_id == owner))).one()
+                begin_distributed_changes(connection)
+            note_spaces(connection)
+            ensure_agents(connection, [DEFAULT_NAME], now)
+            insert_missing(connection, users, [row])
+            lock_users(connection, [owner])
+            stored = connection.execute(select(users).where(users.c.user_id == owner)).one()
             if stored.epoch != row["epoch"]:
                 raise Conflict(f"the space id {space_id!r} is taken", hint="Choose another id")
-            await _insert_member(connection, owner, first)
-            await write_entry(connection, scope, AuditEntry("create", admin, admin), now)
+            _insert_member(connection, owner, first)
+            write_entry(connection, scope, AuditEntry("create", admin, admin), now)
             return _to_space(stored, SpaceRole.ADMIN)
 
         return await self._database.transact(work)
@@ -179,14 +178,9 @@ class Spaces:
         """
         for row in await self._database.fetch(_STATUS, {"of_owner": scope.user_id}):
             require_enabled("user", scope.user_id, row.status)
-        return (await self.enter_at(scope, space_id))[0]
-
-    async def enter_at(
-        self, scope: Scope, space_id: str, reads: Reads | None = None
-    ) -> tuple[Scope, UserVersion]:
-        """Return the scope of a space and its version, read by one statement."""
-        inside, row = await enter_space(reads or self._database, scope, space_id)
-        return inside, UserVersion.of_row(row)
+        read = partial(enter_space, scope=scope, space_id=space_id)
+        inside, _ = await self._database.read_together(read)
+        return inside
 
     async def get(self, scope: Scope) -> Space:
         """Return the space of a scope, with the role of its member."""
@@ -213,13 +207,15 @@ class Spaces:
 
     async def members(self, scope: Scope) -> list[SpaceMember]:
         """Return all grants of a scope's space, oldest first."""
-        return await _read_members(self._database, scope.user_id)
+        read = partial(_read_members, owner=scope.user_id)
+        return await self._database.read_together(read)
 
     async def invited(self, scope: Scope) -> list[SpaceMember]:
         """Return who is invited to a scope's space, oldest first; none to others than admins."""
         if scope.role is not SpaceRole.ADMIN:
             return []
-        return await _read_members(self._database, scope.user_id, is_invited=True)
+        read = partial(_read_members, owner=scope.user_id, is_invited=True)
+        return await self._database.read_together(read)
 
     async def invitations_of(self, member: str) -> list[Invitation]:
         """Return the open invitations of a user, by space."""
@@ -251,19 +247,19 @@ class Spaces:
             raise space_not_found()
         scope = Scope.of_owner(space_owner(space_id))
 
-        async def work(connection: AsyncConnection, locks: Locks) -> Space:
-            invited = await _read_members(connection, scope.user_id, is_invited=True)
+        def work(connection: Connection, locks: Locks) -> Space:
+            invited = _read_members(ConnectionReads(connection), scope.user_id, is_invited=True)
             found = next((each for each in invited if each.member == member), None)
             if found is None:  # it was withdrawn meanwhile
                 raise space_not_found()
-            await connection.execute(delete(memberships).where(*_of_member(scope, member)))
+            connection.execute(delete(memberships).where(*_of_member(scope, member)))
             if action == "join":
                 grant = replace(found, created_at=locks.now, is_invited=False)
-                await _insert_member(connection, scope.user_id, grant)
+                _insert_member(connection, scope.user_id, grant)
             entry = AuditEntry(action, member, member)
-            await write_entry(connection, scope, entry, locks.now)
+            write_entry(connection, scope, entry, locks.now)
             of_space = select(users).where(users.c.user_id == scope.user_id)
-            return _to_space((await connection.execute(of_space)).one(), found.role)
+            return _to_space(connection.execute(of_space).one(), found.role)
 
         return await self._change(scope, work, SpaceRole.ADMIN)
 
@@ -272,7 +268,8 @@ class Spaces:
         state = (version.epoch, version.version) if version else None
         cached = self._names.get(owner)
         if cached is None or state is None or cached[0] != state:
-            cached = state, await read_member_names(self._database, owner)
+            read = partial(read_member_names, owner=owner)
+            cached = state, await self._database.read_together(read)
             if len(self._names) >= _CACHED_SPACES:
                 self._names.pop(next(iter(self._names)))
             self._names[owner] = cached
@@ -304,8 +301,10 @@ class Spaces:
         new = parse_space_role(role)
         name = None if name is None else check_shown_name("name", name)
 
-        async def work(connection: AsyncConnection, locks: Locks) -> SpaceMember:
-            members = {m.member: m for m in await _read_members(connection, scope.user_id)}
+        def work(connection: Connection, locks: Locks) -> SpaceMember:
+            members = {
+                m.member: m for m in _read_members(ConnectionReads(connection), scope.user_id)
+            }
             old = members.get(member)
             given = name if name is not None or old is None else old.name
             since = locks.now if old is None else old.created_at
@@ -315,11 +314,11 @@ class Spaces:
             stored = SpaceMember(member, new, given, since, by, is_invited)
             if old is not None and old.role is SpaceRole.ADMIN is not new:
                 _require_other_admin(members, member)
-            await connection.execute(delete(memberships).where(*_of_member(scope, member)))
-            await _insert_member(connection, scope.user_id, stored)
+            connection.execute(delete(memberships).where(*_of_member(scope, member)))
+            _insert_member(connection, scope.user_id, stored)
             if not is_same:
                 action = "role" if old else "invite" if is_invited else "join"
-                await self._log(connection, scope, action, member, locks.now)
+                self._log(connection, scope, action, member, locks.now)
             return stored
 
         return await self._change(scope, work, SpaceRole.ADMIN)
@@ -328,9 +327,11 @@ class Spaces:
         """Remove a member, or withdraw an invitation; others than admins only leave themselves."""
         is_self = member == scope.member
 
-        async def work(connection: AsyncConnection, locks: Locks) -> None:
-            members = {m.member: m for m in await _read_members(connection, scope.user_id)}
-            invited = await _read_members(connection, scope.user_id, is_invited=True)
+        def work(connection: Connection, locks: Locks) -> None:
+            members = {
+                m.member: m for m in _read_members(ConnectionReads(connection), scope.user_id)
+            }
+            invited = _read_members(ConnectionReads(connection), scope.user_id, is_invited=True)
             action = "leave" if is_self else "remove"
             if member in members:
                 if members[member].role is SpaceRole.ADMIN:
@@ -339,30 +340,30 @@ class Spaces:
                 action = "withdraw"
             else:
                 raise NotFound(f"{member!r} is not a member of this space", hint="List its members")
-            await connection.execute(delete(memberships).where(*_of_member(scope, member)))
-            await self._log(connection, scope, action, member, locks.now)
+            connection.execute(delete(memberships).where(*_of_member(scope, member)))
+            self._log(connection, scope, action, member, locks.now)
 
         await self._change(scope, work, SpaceRole.READER if is_self else SpaceRole.ADMIN)
 
     async def require_name(self, scope: Scope, name: str) -> None:
         """Check that an admin may delete the space, which they name to confirm it."""
 
-        async def work(connection: AsyncConnection, locks: Locks) -> None:
+        def work(connection: Connection, locks: Locks) -> None:
             of_space = users.c.user_id == scope.user_id
-            stored = await connection.scalar(select(users.c.user_name).where(of_space))
+            stored = connection.scalar(select(users.c.user_name).where(of_space))
             if name != stored:
                 raise InvalidArgument(
                     f"{name!r} is not the name of this space", hint="Pass its name to delete it"
                 )
-            await self._log(connection, scope, "delete", None, locks.now)
+            self._log(connection, scope, "delete", None, locks.now)
 
         await self._change(scope, work, SpaceRole.ADMIN)
 
     async def log(self, scope: Scope, action: str, target: str) -> None:
         """Add an entry to the audit log of a space."""
 
-        async def work(connection: AsyncConnection, locks: Locks) -> None:
-            await self._log(connection, scope, action, target, locks.now)
+        def work(connection: Connection, locks: Locks) -> None:
+            self._log(connection, scope, action, target, locks.now)
 
         await self._change(scope, work, SpaceRole.CONTRIBUTOR)
 
@@ -403,60 +404,64 @@ class Spaces:
             is_empty[owner] = await self._change(scope, work, SpaceRole.ADMIN)
         return is_empty
 
-    async def _remove_user(
-        self, connection: AsyncConnection, locks: Locks, *, scope: Scope, ids: Sequence[str]
+    def _remove_user(
+        self, connection: Connection, locks: Locks, *, scope: Scope, ids: Sequence[str]
     ) -> bool:
         owner, name = scope.user_id, f"erased-{secrets.token_hex(4)}"
-        rest = [m for m in await _read_members(connection, owner) if m.member not in ids]
+        rest = [m for m in _read_members(ConnectionReads(connection), owner) if m.member not in ids]
         others = [member.name or member.member for member in rest]
         # They may have had other names, so all are theirs that are not those of other members.
         for table, said in ((messages, [messages.c.role == Role.USER.value]), (memories, [])):
             said += [table.c.author.in_(ids), table.c.speaker.not_in(others)]
             renamed = update(table).where(table.c.user_id == owner, *said)
-            await connection.execute(renamed.values(speaker=name))
+            connection.execute(renamed.values(speaker=name))
         # Nobody can join at the word of somebody who is gone.
         is_sent = and_(IS_INVITATION, memberships.c.granted_by.in_(ids))
         is_theirs = or_(memberships.c.member.in_(ids), is_sent)
-        await connection.execute(
-            delete(memberships).where(memberships.c.user_id == owner, is_theirs)
-        )
+        connection.execute(delete(memberships).where(memberships.c.user_id == owner, is_theirs))
         for table, column in _NAMING:
             of_user = (table.c.user_id == owner, table.c[column].in_(ids))
-            await connection.execute(update(table).where(*of_user).values({column: name}))
+            connection.execute(update(table).where(*of_user).values({column: name}))
         # Indexes in memory have the old name.
         of_owner = update(users).where(users.c.user_id == owner)
-        await connection.execute(of_owner.values(epoch=new_epoch()))
+        connection.execute(of_owner.values(epoch=new_epoch()))
         heirs = [m for m in rest if m.kind == "user"] or rest
         if heirs and all(m.role is not SpaceRole.ADMIN for m in heirs):
             heir = max(heirs, key=lambda m: list(SpaceRole).index(m.role))  # the first of them
             admin = update(memberships).where(*_of_member(scope, heir.member))
-            await connection.execute(admin.values(role=SpaceRole.ADMIN.value))
-            await self._log(connection, scope, "role", heir.member, locks.now)
-        await self._log(connection, scope, "erase", name, locks.now)
+            connection.execute(admin.values(role=SpaceRole.ADMIN.value))
+            self._log(connection, scope, "role", heir.member, locks.now)
+        self._log(connection, scope, "erase", name, locks.now)
         return not rest
 
     async def _change(
         self,
         scope: Scope,
-        work: Callable[[AsyncConnection, Locks], Awaitable[Result]],
+        work: Callable[[Connection, Locks], Result],
         least: SpaceRole,
     ) -> Result:
         """Call `work` under the lock of a space; caches by its version end with the change."""
 
-        async def run(connection: AsyncConnection) -> Result:
-            locks = await lock_existing_user(connection, scope, least)
-            result = await work(connection, locks)
+        def run(connection: Connection) -> Result:
+            locks = lock_existing_user(connection, scope, least)
+            result = work(connection, locks)
             locks.next_change(scope.user_id)
-            await locks.save(connection)
+            locks.save(connection)
             return result
 
         return await self._database.transact(run)
 
     @staticmethod
-    async def _log(
-        connection: AsyncConnection, scope: Scope, action: str, target: str | None, now: datetime
+    def _log(
+        connection: Connection, scope: Scope, action: str, target: str | None, now: datetime
     ) -> None:
-        await write_entry(connection, scope, AuditEntry(action, str(scope.member), target), now)
+        write_entry(connection, scope, AuditEntry(action, str(scope.member), target), now)
+
+
+def enter_space_at(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope, UserVersion]:
+    """Return the scope of a space and its version, read by one statement."""
+    inside, row = enter_space(reads, scope, space_id)
+    return inside, UserVersion.of_row(row)
 
 
 def _require_other_admin(members: Mapping[str, SpaceMember], member: str) -> None:
@@ -473,28 +478,22 @@ def _of_member(scope: Scope, member: str) -> tuple[Any, Any]:
     return memberships.c.user_id == scope.user_id, memberships.c.member == member
 
 
-async def _insert_member(connection: AsyncConnection, owner: str, member: SpaceMember) -> None:
+def _insert_member(connection: Connection, owner: str, member: SpaceMember) -> None:
     row = asdict(member) | {"user_id": owner}
     is_invited = row.pop("is_invited")
     row["role"] = store_role(member.role, is_invited=is_invited)
-    await connection.execute(insert(memberships), row)
+    connection.execute(insert(memberships), row)
 
 
-async def _read_members(
-    reads: Database | AsyncConnection, owner: str, *, is_invited: bool = False
-) -> list[SpaceMember]:
+def _read_members(reads: Reads, owner: str, *, is_invited: bool = False) -> list[SpaceMember]:
     """Return the members of a space, or who is invited to it, oldest first."""
     columns = [memberships.c[name] for name in SpaceMember.__slots__[:-1]]
     kind = IS_INVITATION if is_invited else IS_GRANT
     statement = select(*columns).where(memberships.c.user_id == owner, kind)
     statement = statement.order_by(memberships.c.created_at, memberships.c.member)
-    if isinstance(reads, Database):
-        rows = await reads.fetch(statement)
-    else:
-        rows = (await reads.execute(statement)).all()
     return [
         SpaceMember(**row._asdict() | {"role": role_of_row(row.role), "is_invited": is_invited})
-        for row in rows
+        for row in reads.fetch(statement)
     ]
 
 

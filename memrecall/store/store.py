@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import Connection, bindparam, column, func, select, table
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope, space_of
@@ -226,9 +226,9 @@ class Store:
     async def ensure_user(self, scope: Scope) -> None:
         """Create a scope's user and agent if they are new; refuse them if they are disabled."""
 
-        async def work(connection: AsyncConnection) -> None:
-            locks = await lock_scopes(connection, [scope], with_sessions=False)
-            await locks.save(connection)
+        def work(connection: Connection) -> None:
+            locks = lock_scopes(connection, [scope], with_sessions=False)
+            locks.save(connection)
 
         await self.database.transact(work)
 
@@ -257,7 +257,7 @@ class Store:
     async def schema_version(self) -> int:
         """Return the version of the schema."""
         async with self.database.read() as connection:
-            return await schema_version(connection)
+            return await connection.run_sync(schema_version)
 
     async def read_version(self, scope: Scope) -> UserVersion | None:
         """Return the version of a scope's user; None for an unknown one.
@@ -265,7 +265,8 @@ class Store:
         Raises Disabled if the user or the scope's agent is disabled.
         """
         if scope.author is not None:  # a member may have left since the space was entered
-            row = await read_membership(self.database, scope.user_id, scope.member)
+            read = partial(read_membership, owner=scope.user_id, member=scope.member)
+            row = await self.database.read_together(read)
             return UserVersion.of_row(row)
         ids = {"of_owner": scope.user_id, "of_agent": scope.agent_id}
         for row in await self.database.fetch(_USER_AND_AGENT, ids):

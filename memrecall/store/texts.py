@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Table, bindparam, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Table, bindparam, select, tuple_, update
 
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
@@ -73,8 +72,8 @@ async def rebuild_search_text(database: Database) -> AsyncIterator[int]:
     await database.transact(partial(_finish, is_distributed=database.is_distributed))
 
 
-async def _rebuild_batch(
-    connection: AsyncConnection,
+def _rebuild_batch(
+    connection: Connection,
     table: Table,
     search_text: Callable[[Any], str],
     after: tuple[str, str],
@@ -82,7 +81,7 @@ async def _rebuild_batch(
     """Rewrite the rows that follow a key; return their number and the last key."""
     owner, key = table.primary_key.columns
     statement = select(table).where(tuple_(owner, key) > after).order_by(owner, key).limit(_BATCH)
-    rows = (await connection.execute(statement)).mappings().all()
+    rows = connection.execute(statement).mappings().all()
     if not rows:
         return 0, None
     changed = [
@@ -90,15 +89,15 @@ async def _rebuild_batch(
         for row in rows
     ]
     matching = (owner == bindparam("of_owner"), key == bindparam("of_key"))
-    await connection.execute(update(table).where(*matching), changed)
+    connection.execute(update(table).where(*matching), changed)
     return len(rows), (rows[-1][owner.name], rows[-1][key.name])
 
 
-async def _finish(connection: AsyncConnection, *, is_distributed: bool) -> None:
+def _finish(connection: Connection, *, is_distributed: bool) -> None:
     if is_distributed:
-        await begin_distributed_changes(connection)
+        begin_distributed_changes(connection)
     statement = update(meta).where(meta.c.name == "text_version")
-    await connection.execute(statement.values(value=str(TEXT_VERSION)))
+    connection.execute(statement.values(value=str(TEXT_VERSION)))
     # A new epoch makes readers drop the indexes that they made from the old text.
     for owners in (users, knowledge_bases):
-        await connection.execute(update(owners).values(epoch=new_epoch()))
+        connection.execute(update(owners).values(epoch=new_epoch()))

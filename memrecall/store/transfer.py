@@ -13,6 +13,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     ColumnElement,
+    Connection,
     Integer,
     SmallInteger,
     String,
@@ -20,7 +21,6 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound, describe_validation_error
 from memrecall.scope import Scope, check_member, parse_space_role, space_of
@@ -141,9 +141,9 @@ async def import_user(
         del counts["memberships"]
     counts.redacted = redacted
 
-    async def work(connection: AsyncConnection) -> Merge:
+    def work(connection: Connection) -> Merge:
         merge = Merge(connection, user_id, rows, member.member if member and invite else None)
-        await merge.run(member)
+        merge.run(member)
         return merge
 
     merge = await database.transact(work)

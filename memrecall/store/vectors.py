@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sqlalchemy import (
+    Connection,
     Select,
     bindparam,
     delete,
@@ -26,7 +27,6 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import EmbeddingModelMismatch, StorageError
 from memrecall.store.database.distribution import begin_distributed_changes
@@ -141,29 +141,29 @@ class VectorStore:
         await self._database.transact(self._claim_model)
         await self.check_model()
 
-    async def _claim_model(self, connection: AsyncConnection) -> None:
+    def _claim_model(self, connection: Connection) -> None:
         if self._database.is_distributed:
-            await begin_distributed_changes(connection)
-        await insert_missing(connection, meta, [self._meta])
-        facts = {row.name: row.value for row in await connection.execute(_FACTS)}
+            begin_distributed_changes(connection)
+        insert_missing(connection, meta, [self._meta])
+        facts = {row.name: row.value for row in connection.execute(_FACTS)}
         if _SIZE_NAME in facts or facts[_MODEL_NAME] != self.model:
             return
         # An earlier version stored vectors without noting their size, and accepted several.
         sizes = select(vectors.c.dimensions).where(vectors.c.model == self.model)
         sizes = sizes.group_by(vectors.c.dimensions).order_by(func.count().desc()).limit(1)
-        size = await connection.scalar(sizes)
+        size = connection.scalar(sizes)
         if size is not None:
-            await self._set_size(connection, size)
+            self._set_size(connection, size)
 
-    async def _set_size(self, connection: AsyncConnection, size: int) -> bool:
+    def _set_size(self, connection: Connection, size: int) -> bool:
         """Note the size of this model's vectors; remove the others and return if there are any."""
         row = {"name": _SIZE_NAME, "value": str(size)}
-        await connection.execute(upsert(connection, meta, ["value"]), row)
+        connection.execute(upsert(connection, meta, ["value"]), row)
         others = (vectors.c.model == self.model, vectors.c.dimensions != size)
-        removed = await connection.execute(delete(vectors).where(*others))
+        removed = connection.execute(delete(vectors).where(*others))
         has_other = func.length(knowledge.c.vector) != size * np.dtype(VECTOR_DTYPE).itemsize
         statement = update(knowledge).where(knowledge.c.model == self.model, has_other)
-        changed = await connection.execute(statement.values(model=None, vector=None))
+        changed = connection.execute(statement.values(model=None, vector=None))
         return bool(removed.rowcount or changed.rowcount)
 
     async def set_model(self, size: int) -> bool:
@@ -172,12 +172,12 @@ class VectorStore:
         Return whether there were vectors of another size, which indexes still have.
         """
 
-        async def work(connection: AsyncConnection) -> bool:
+        def work(connection: Connection) -> bool:
             if self._database.is_distributed:
-                await begin_distributed_changes(connection)
-            await connection.execute(upsert(connection, meta, ["value"]), self._meta)
-            await forget_mark(connection)
-            return await self._set_size(connection, size)
+                begin_distributed_changes(connection)
+            connection.execute(upsert(connection, meta, ["value"]), self._meta)
+            forget_mark(connection)
+            return self._set_size(connection, size)
 
         return await self._database.transact(work)
 
@@ -187,10 +187,10 @@ class VectorStore:
             await self._database.transact(partial(self._claim_size, size=size))
             await self.check_model(size)
 
-    async def _claim_size(self, connection: AsyncConnection, size: int) -> None:
-        facts = {row.name: row.value for row in await connection.execute(_FACTS)}
+    def _claim_size(self, connection: Connection, size: int) -> None:
+        facts = {row.name: row.value for row in connection.execute(_FACTS)}
         if facts.get(_MODEL_NAME) == self.model:
-            await insert_missing(connection, meta, [{"name": _SIZE_NAME, "value": str(size)}])
+            insert_missing(connection, meta, [{"name": _SIZE_NAME, "value": str(size)}])
 
     async def mark(self) -> datetime | None:
         """Return since when a user must have been active to have rows without a vector."""
@@ -228,13 +228,11 @@ class VectorStore:
         if failures:  # those rows stay pending
             raise failures[0]
 
-    async def _write(
-        self, connection: AsyncConnection, items: Sequence[PendingText], matrix: Matrix
-    ) -> None:
-        locked = await lock_users(connection, {item.row.user_id for item in items})
+    def _write(self, connection: Connection, items: Sequence[PendingText], matrix: Matrix) -> None:
+        locked = lock_users(connection, {item.row.user_id for item in items})
         locks = Locks(datetime.now(UTC), {name: user.version for name, user in locked.items()}, {})
         # A row may have been erased or changed while it was being embedded.
-        current = await _current_texts(connection, [item.row for item in items])
+        current = _current_texts(connection, [item.row for item in items])
         packed = matrix.astype(VECTOR_DTYPE)
         rows = [
             {
@@ -254,8 +252,8 @@ class VectorStore:
             # with the number of a later change, a search of the version between would not see it.
             columns, kind = ("model", "dimensions", "vector", "change_no"), ("model", "dimensions")
             statement = upsert(connection, vectors, columns, if_changed=kind)
-            await connection.execute(statement, rows)
-            await locks.save(connection, is_activity=False)
+            connection.execute(statement, rows)
+            locks.save(connection, is_activity=False)
 
     async def pending(
         self, user_id: str, limit: int, after: int = 0
@@ -304,8 +302,8 @@ class VectorStore:
             return []
         name = meta.c.name == LEASE_NAME
 
-        async def work(connection: AsyncConnection) -> list[str] | None:
-            value = await connection.scalar(select(meta.c.value).where(name).with_for_update())
+        def work(connection: Connection) -> list[str] | None:
+            value = connection.scalar(select(meta.c.value).where(name).with_for_update())
             lease: dict[str, Any] = json.loads(value) if value else {"owner": owner, "users": []}
             others: list[str] = lease["users"]
             is_free = lease["owner"] == owner or lease["until"] <= time.time()
@@ -314,22 +312,20 @@ class VectorStore:
             else:
                 lease["users"] = sorted({*others, *asked})[:_MOST_ASKED]
             row = {"name": LEASE_NAME, "value": json.dumps(lease)}
-            await connection.execute(upsert(connection, meta, ["value"]), row)
+            connection.execute(upsert(connection, meta, ["value"]), row)
             return others if is_free else None
 
         return await self._database.transact(work)
 
 
-async def _current_texts(
-    connection: AsyncConnection, rows: Sequence[RowKey]
-) -> dict[RowKey, str | None]:
+def _current_texts(connection: Connection, rows: Sequence[RowKey]) -> dict[RowKey, str | None]:
     """Return the text of each row that exists; None for messages, which never change."""
     texts: dict[RowKey, str | None] = {}
     for kind, (key, text) in _TEXTS.items():
         keys = [(row.user_id, row.key) for row in rows if row.kind == kind]
         owner = key.table.c.user_id
         statement = select(owner, key.label("key"), text.label("text"))
-        for row in await select_by_keys(connection, statement, (owner, key), keys):
+        for row in select_by_keys(connection, statement, (owner, key), keys):
             stored = row["text"]
             texts[RowKey(row["user_id"], kind, row["key"])] = stored and stored.strip()
     return texts
@@ -378,13 +374,13 @@ class KnowledgeVectors:
         for agent_id, pairs in sorted(by_agent.items()):
             await self._database.transact(partial(self._write, agent_id=agent_id, pairs=pairs))
 
-    async def _write(
+    def _write(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         agent_id: str,
         pairs: Sequence[tuple[PendingEntry, bytes]],
     ) -> None:
-        numbers = await take_change_numbers(connection, agent_id, len(pairs))
+        numbers = take_change_numbers(connection, agent_id, len(pairs))
         for number, (entry, packed) in zip(numbers, pairs, strict=True):
             statement = update(knowledge).where(
                 knowledge.c.agent_id == agent_id,
@@ -392,4 +388,4 @@ class KnowledgeVectors:
                 knowledge.c.change_no == entry.change_no,
             )
             values = {"model": self.model, "vector": packed, "change_no": number}
-            await connection.execute(statement.values(**values))
+            connection.execute(statement.values(**values))

@@ -52,11 +52,11 @@ async def test_an_interrupted_distribution_is_continued(
         place = distribution._place
         placed: list[object] = []
 
-        async def place_some(*args: object, **options: object) -> bool:
+        def place_some(*args: object, **options: object) -> bool:
             if len(placed) == 9:
                 raise RuntimeError("interrupted")
             placed.append(args)
-            return await place(*args, **options)  # type: ignore[arg-type]
+            return place(*args, **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(distribution, "_place", place_some)
         with pytest.raises(RuntimeError, match="interrupted"):

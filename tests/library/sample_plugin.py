@@ -9,7 +9,6 @@ import numpy.typing as npt
 from memrecall import Settings
 from memrecall.embedding import Vectors
 from memrecall.store import Store, StoreGraphs
-from memrecall.store.graph_tables import TableReader
 from memrecall.testing import ScriptedClient
 
 calls: dict[str, Any] = {"graph": 0, "products": 0, "forgotten": []}
@@ -49,9 +48,9 @@ def make_model(argument: str, settings: Settings) -> SampleModel:
 class SampleGraphs(StoreGraphs):
     """The graph of the store, with counted calls."""
 
-    def reader(self, user_id: str) -> TableReader:
+    async def read(self, *args: Any, **options: Any) -> list[dict[str, Any]]:
         calls["graph"] += 1
-        return super().reader(user_id)
+        return await super().read(*args, **options)
 
     async def erase_user(self, user_id: str) -> None:
         calls["forgotten"].append(user_id)

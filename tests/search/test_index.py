@@ -386,11 +386,11 @@ async def test_index_that_takes_longer_than_a_request_is_loaded_on_by_the_next(
     library.cache.forget(LIN.user_id)
     read, ranges = feed.ChangeFeed._read, list[int]()
 
-    async def fail_at_times(self: Any, part: Any, *args: Any) -> Any:
+    def fail_at_times(self: Any, part: Any, *args: Any) -> Any:
         ranges.append(part.after)
         if len(ranges) in (2, 4):  # the deadline of the request passes
             raise error("gone")
-        return await read(self, part, *args)
+        return read(self, part, *args)
 
     monkeypatch.setattr(feed.ChangeFeed, "_read", fail_at_times)
     for _ in range(2):

@@ -277,8 +277,8 @@ async def test_transaction_that_ends_late_is_not_committed(
     database = service.library.store.database
     limit = deadlines.RequestDeadline(2.0)
 
-    async def work(connection: Any) -> None:
-        await connection.execute(insert(meta).values(name="late", value="1"))
+    def work(connection: Any) -> None:
+        connection.execute(insert(meta).values(name="late", value="1"))
         clock.advance(2.1)
 
     with pytest.raises(DeadlineExceeded) as error:

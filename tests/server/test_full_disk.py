@@ -95,7 +95,7 @@ async def test_what_an_erasure_frees_on_a_full_disk_is_not_filled_by_others(tmp_
     async with await Store.open(str(tmp_path / "a.db")) as store:
         failures = [StorageFull("no space is left")]
 
-        async def erase(_: object) -> None:
+        def erase(_: object) -> None:
             if failures:
                 raise failures.pop()
 

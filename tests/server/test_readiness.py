@@ -81,7 +81,7 @@ async def read_state(service: HttpService) -> tuple[str, str | None]:
 async def test_failed_write_is_told_until_one_succeeds(service: HttpService) -> None:
     database = service.library.store.database
 
-    async def fail(_: object) -> None:
+    def fail(_: object) -> None:
         raise StorageFull("no space is left")
 
     ann = await service.client_with_key("ann")

@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from sqlalchemy import text
+from sqlalchemy.util import await_only
 
 from memrecall.scope import Scope
 from memrecall.store import Store
@@ -29,19 +30,19 @@ class RolledBack(Exception):
 
 @asynccontextmanager
 async def open_transaction(
-    location: str, write: Callable[[Any], Awaitable[object]], *, commit: bool = False
+    location: str, write: Callable[[Any], object], *, commit: bool = False
 ) -> AsyncIterator[None]:
     """Keep a transaction of another store open during the block."""
     loop = asyncio.get_running_loop()
     has_written, may_end, may_end_thread = asyncio.Event(), asyncio.Event(), threading.Event()
 
-    async def work(connection: Any) -> None:
-        await write(connection)
+    def work(connection: Any) -> None:
+        write(connection)
         loop.call_soon_threadsafe(has_written.set)
         if other.database.dialect is SQLITE:  # a transaction of SQLite has its own thread
             may_end_thread.wait(100)
         else:
-            await may_end.wait()
+            await_only(may_end.wait())
         if not commit:
             raise RolledBack
 
@@ -61,11 +62,11 @@ async def open_transaction(
 async def lock_of_another_writer(location: str, new_user: str | None = None) -> AsyncIterator[None]:
     """Lock Ann's row, or an uncommitted new user's, by another store."""
 
-    async def write(connection: Any) -> None:
+    def write(connection: Any) -> None:
         if new_user:
-            await lock_scopes(connection, [Scope(new_user)], with_sessions=False)
+            lock_scopes(connection, [Scope(new_user)], with_sessions=False)
         else:
-            await lock_users(connection, ["ann"])
+            lock_users(connection, ["ann"])
 
     async with open_transaction(location, write):
         yield

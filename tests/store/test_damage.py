@@ -81,7 +81,7 @@ async def test_truncation_is_noticed_before_a_commit(
         await store.database.truncate_log()
         await store.timeline(ANN).add([new_message("seen")])
 
-        async def cut(_: object) -> None:  # after all that the transaction reads
+        def cut(_: object) -> None:  # after all that the transaction reads
             damage(file)
 
         with pytest.raises(StorageUnreachable, match="was truncated"):

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import insert
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, insert
 
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.scope import Scope
@@ -68,8 +67,8 @@ async def fill(store: Store) -> None:
     await store.traces(ANN).add(new_trace("unlabelled"), keep_days=30)
 
 
-async def _insert_grant(connection: AsyncConnection, grant: dict[str, Any]) -> None:
-    await connection.execute(insert(memberships), grant)
+def _insert_grant(connection: Connection, grant: dict[str, Any]) -> None:
+    connection.execute(insert(memberships), grant)
 
 
 async def derive(store: Store, scope: Scope) -> None:

@@ -180,10 +180,10 @@ async def test_failure_at_any_statement_of_a_migration_changes_nothing(empty_loc
                 break
             assert isinstance(outcome, InjectedFault)
             async with database.read() as connection:
-                assert await schema_version(connection) == 0
+                assert await connection.run_sync(schema_version) == 0
         assert number > 20
         async with database.read() as connection:
-            assert await schema_version(connection) == LATEST
+            assert await connection.run_sync(schema_version) == LATEST
     finally:
         await database.close()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
+from sqlalchemy.util import await_only
 
 from memrecall.errors import Conflict, Disabled
 from memrecall.scope import Scope
@@ -274,12 +275,12 @@ class TestTogether:
         for scope in (ANN, BEN):
             await store.timeline(scope).add([new_message("first")])
 
-        async def hold(connection: AsyncConnection) -> None:
-            await lock_users(connection, ["ann"])
+        def hold(connection: Connection) -> None:
+            lock_users(connection, ["ann"])
             ann = asyncio.create_task(store.timeline(ANN).add([new_message("a")]))
             ben = asyncio.create_task(store.timeline(BEN).add([new_message("b")]))
             waiting.append(ann)
-            assert (await ben).stored == 1
+            assert await_only(ben).stored == 1
             assert not ann.done()
 
         waiting: list[asyncio.Task[WriteResult]] = []
@@ -345,12 +346,14 @@ async def test_write_does_not_wait_for_searches_in_threads(tmp_path: Path) -> No
     store = await Store.open(str(tmp_path / "memory.db"))
     reached, release = threading.Event(), threading.Event()
 
-    async def search(_: Reads) -> None:
+    def search(_: Reads) -> None:
         reached.set()
         release.wait()
 
     # More than asyncio has threads.
-    searches = [asyncio.create_task(store.database.read_together(search)) for _ in range(64)]
+    searches = [
+        asyncio.create_task(store.database.read_together(search, is_search=True)) for _ in range(64)
+    ]
     try:
         await wait_until(reached.is_set)
         async with asyncio.timeout(LIMIT):

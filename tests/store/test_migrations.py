@@ -47,9 +47,9 @@ async def make_old(location: str, version: int) -> None:
     """Create a database as memrecall of that schema version left it."""
     database = Database(location)
 
-    async def fill(connection: Any) -> None:
+    def fill(connection: Any) -> None:
         for statement in sample(version, sqlite=database.dialect is SQLITE):
-            await connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(statement)
 
     try:
         await upgrade(database, target=version)
@@ -224,11 +224,11 @@ async def test_schema_9_rows_take_their_workspace_as_project(empty_location: str
     }
     notes = {"drinks": {"workspace": "/home/ann/tea"}, "rome": {"workspace": "/home/ann/tea"}}
 
-    async def fill(connection: Any) -> None:
+    def fill(connection: Any) -> None:
         for table, key, rows in ((messages, "message_id", values), (memories, "memory_key", notes)):
             for name, metadata in rows.items():
                 of_row = (table.c.user_id == "ann", table.c[key] == name)
-                await connection.execute(update(table).where(*of_row).values(metadata=metadata))
+                connection.execute(update(table).where(*of_row).values(metadata=metadata))
 
     try:
         await database.transact(fill)
@@ -413,7 +413,7 @@ async def test_database_of_another_application_is_refused_untouched(empty_locati
             await Store.open(empty_location)
 
         async with database.read() as connection:
-            assert await schema_version(connection) == 0
+            assert await connection.run_sync(schema_version) == 0
     finally:
         await database.close()
 

@@ -12,9 +12,9 @@ from sqlalchemy import Dialect, Executable
 
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store
-from memrecall.store.database.connections import ThreadConnection
+from memrecall.store.database.connections import ConnectionReads
 from memrecall.store.database.dialects import SQLITE
-from memrecall.store.database.engine import Database
+from memrecall.store.database.engine import Database, _ServerReads
 from memrecall.store.messages.timeline import Order
 from memrecall.types import NewMessage, Role
 
@@ -100,13 +100,13 @@ async def test_pages_and_neighbors_use_the_index(
     await fill(store, 3_000, time_of)
     await put_in_order(store.database)
     statements: list[Any] = []
-    reads: Any = ThreadConnection if store.database.dialect is SQLITE else Database
+    reads: Any = ConnectionReads if store.database.dialect is SQLITE else _ServerReads
     fetch = reads.fetch
 
-    async def note(self: Any, statement: Any, parameters: dict[str, Any]) -> Any:
+    def note(self: Any, statement: Any, parameters: dict[str, Any]) -> Any:
         if "count" in parameters and (order == "desc" or "from_ts" in parameters):
             statements.append(statement.params(parameters))
-        return await fetch(self, statement, parameters)
+        return fetch(self, statement, parameters)
 
     monkeypatch.setattr(reads, "fetch", note)
     timeline = store.timeline(ANN)
@@ -141,20 +141,22 @@ async def test_session_page_uses_the_session_index(
             for n in range(count)
         ]
         await store.timeline(Scope("ann", session_id=session)).add(batch)
-    plans: list[str] = []
-    fetch = Database.fetch
+    statements: list[Any] = []
+    reads: Any = ConnectionReads if store.database.dialect is SQLITE else _ServerReads
+    fetch = reads.fetch
 
-    async def explained(self: Database, statement: Any, parameters: dict[str, Any]) -> Any:
-        plans.append(await explain(self, statement.params(parameters)))
-        return await fetch(self, statement, parameters)
+    def note(self: Any, statement: Any, parameters: dict[str, Any]) -> Any:
+        statements.append(statement.params(parameters))
+        return fetch(self, statement, parameters)
 
-    monkeypatch.setattr(Database, "fetch", explained)
+    monkeypatch.setattr(reads, "fetch", note)
     messages = await read_pages(
         store.timeline(Scope("ann")), MessageFilter(session_id="old"), order=order, page_size=15
     )
     in_order = range(20) if order == "asc" else reversed(range(20))
     assert [m.message_id for m in messages] == [f"old{n:05}" for n in in_order]
-    assert len(plans) == (3 if order == "asc" else 2)  # the earliest time is looked up first
-    for plan in plans:
+    assert len(statements) == (3 if order == "asc" else 2)  # the earliest time is looked up first
+    for statement in statements:
+        plan = await explain(store.database, statement)
         assert "ix_messages_session_ts" in plan, plan
         assert not re.search(r"SCAN messages|Seq Scan on messages", plan), plan

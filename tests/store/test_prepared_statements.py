@@ -74,8 +74,8 @@ async def test_violated_constraint_is_an_error_of_sqlalchemy(tmp_path: Path) -> 
     async with await open_store(tmp_path) as store:
         row = {"user_id": ANN.user_id, "agent_id": "default", "epoch": "1"}
 
-        async def write(connection: Any) -> None:
-            await execute_prepared(connection, insert(users), [row])
+        def write(connection: Any) -> None:
+            execute_prepared(connection, insert(users), [row])
 
         with pytest.raises(IntegrityError):
             await store.database.transact(write)

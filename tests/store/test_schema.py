@@ -144,10 +144,10 @@ class TestSpecifiedTables:
         await check_each_async(COLUMNS, compare)
 
 
-async def insert_agent_and_user(connection: Any) -> None:
-    await connection.execute(insert(agents), {"agent_id": "a", "agent_name": "a"})
-    await connection.execute(insert(users), {"user_id": "u", "agent_id": "a", "epoch": "e"})
-    await connection.execute(insert(sessions), {"user_id": "u", "session_id": "s", "agent_id": "a"})
+def insert_agent_and_user(connection: Any) -> None:
+    connection.execute(insert(agents), {"agent_id": "a", "agent_name": "a"})
+    connection.execute(insert(users), {"user_id": "u", "agent_id": "a", "epoch": "e"})
+    connection.execute(insert(sessions), {"user_id": "u", "session_id": "s", "agent_id": "a"})
 
 
 def message_row(message_id: str, **fields: Any) -> dict[str, Any]:
@@ -159,11 +159,11 @@ def message_row(message_id: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_defaults(store: Store) -> None:
-    async def work(connection: Any) -> list[Any]:
-        await insert_agent_and_user(connection)
-        await connection.execute(insert(messages), message_row("m"))
+    def work(connection: Any) -> list[Any]:
+        insert_agent_and_user(connection)
+        connection.execute(insert(messages), message_row("m"))
         return [
-            (await connection.execute(select(table))).mappings().one()
+            connection.execute(select(table)).mappings().one()
             for table in (agents, users, sessions, messages)
         ]
 
@@ -192,17 +192,17 @@ VIOLATIONS: list[dict[str, Any]] = [
 ]
 
 
-async def add_row(connection: Any, row: dict[str, Any]) -> None:
-    await connection.execute(insert(messages), row)
+def add_row(connection: Any, row: dict[str, Any]) -> None:
+    connection.execute(insert(messages), row)
 
 
 async def test_database_enforces_constraints(store: Store) -> None:
     first = message_row("m", create_time=datetime(2026, 1, 1, tzinfo=UTC))
     second = message_row("n", create_time=datetime(2026, 1, 2, tzinfo=UTC), sequence_no=2)
 
-    async def work(connection: Any) -> None:
-        await insert_agent_and_user(connection)
-        await connection.execute(insert(messages), first)
+    def work(connection: Any) -> None:
+        insert_agent_and_user(connection)
+        connection.execute(insert(messages), first)
 
     await store.database.transact(work)
     for violation in VIOLATIONS:
@@ -257,7 +257,7 @@ async def test_migrations_create_the_declared_tables(databases: Any) -> None:
     declared = Database(databases.fresh(migrated=False))
     try:
         await upgrade(migrated)
-        await declared.transact(lambda c: c.run_sync(metadata.create_all))
+        await declared.transact(metadata.create_all)
         async with migrated.read() as first, declared.read() as second:
             assert await first.run_sync(describe_schema) == await second.run_sync(describe_schema)
     finally:

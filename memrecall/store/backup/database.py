@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import DDL, JSON, Table, bindparam, delete, exists, func, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import DDL, JSON, Connection, Table, bindparam, delete, exists, func, insert, select
 
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, StorageError
 from memrecall.progress import Advance
@@ -196,7 +195,7 @@ async def _read_user(
     return rows
 
 
-async def _insert(connection: AsyncConnection, table: Table, rows: list[BackupRow]) -> None:
+def _insert(connection: Connection, table: Table, rows: list[BackupRow]) -> None:
     # None is NULL, not JSON's null, which PostgreSQL cannot look into.
     values = {
         column.name: bindparam(column.name, type_=JSON(none_as_null=True))
@@ -204,7 +203,7 @@ async def _insert(connection: AsyncConnection, table: Table, rows: list[BackupRo
         if isinstance(column.type, JSON)
     }
     if rows:
-        await connection.execute(insert(table).values(values) if values else insert(table), rows)
+        connection.execute(insert(table).values(values) if values else insert(table), rows)
 
 
 def _make_single_file(file: Path) -> None:
@@ -260,7 +259,7 @@ async def _read_version(file: Path) -> int:
     database = Database(str(file), ConnectionOptions(read_only=True), create=False)
     try:
         async with database.read() as connection:
-            version = await schema_version(connection)
+            version = await connection.run_sync(schema_version)
     finally:
         await database.close()
     if not 0 < version <= LATEST:
@@ -314,30 +313,30 @@ async def restore_database(
     async with _open_backup(file) as backup:
         counts = await asyncio.to_thread(_verify, backup)
 
-        async def work(connection: AsyncConnection) -> None:
+        def work(connection: Connection) -> None:
             if store.database.is_distributed:
-                await begin_distributed_changes(connection)
+                begin_distributed_changes(connection)
             if store.file is None:  # others may read only
                 names = ", ".join(table.name for table in metadata.sorted_tables)
                 lock: Any = DDL(f"LOCK TABLE {names} IN EXCLUSIVE MODE")  # type: ignore[no-untyped-call]
-                await connection.execute(lock)
-            await _clear(connection, store.location, overwrite)
+                connection.execute(lock)
+            _clear(connection, store.location, overwrite)
             for table in metadata.sorted_tables:
                 for batch in _read(backup, table):
-                    await _insert(connection, table, _localize(table, batch))
+                    _insert(connection, table, _localize(table, batch))
                     advance(len(batch))
 
         await store.database.transact(work, is_long=True)
     return counts
 
 
-async def _clear(connection: AsyncConnection, location: str, overwrite: bool) -> None:
+def _clear(connection: Connection, location: str, overwrite: bool) -> None:
     for table in reversed(metadata.sorted_tables):
         if table is meta:
-            await connection.execute(delete(meta).where(meta.c.name.in_(_PORTABLE_FACTS)))
+            connection.execute(delete(meta).where(meta.c.name.in_(_PORTABLE_FACTS)))
         elif overwrite:
-            await connection.execute(delete(table))
-        elif await connection.scalar(select(exists(select(table)))):
+            connection.execute(delete(table))
+        elif connection.scalar(select(exists(select(table)))):
             raise Conflict(
                 f"{location} is not empty: it has {table.name}",
                 hint="Restore into an empty database, or replace everything with --overwrite",

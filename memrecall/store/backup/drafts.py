@@ -15,8 +15,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import delete, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, delete, select
 
 from memrecall.errors import MemrecallError
 from memrecall.store.database.engine import Database
@@ -73,13 +72,13 @@ async def noting_folder(database: Database, folder: Path) -> AsyncIterator[None]
         await database.transact(partial(_note, name=name, has_drafts=has_drafts))
 
 
-async def _note(connection: AsyncConnection, name: str, *, has_drafts: bool) -> None:
-    value = await connection.scalar(_NOTED)
+def _note(connection: Connection, name: str, *, has_drafts: bool) -> None:
+    value = connection.scalar(_NOTED)
     known = [each for each in json.loads(value or "[]") if each != name]
-    await connection.execute(delete(meta).where(meta.c.name == BACKUP_FOLDERS))
+    connection.execute(delete(meta).where(meta.c.name == BACKUP_FOLDERS))
     if folders := [name, *known] if has_drafts else known:
         row = {"name": BACKUP_FOLDERS, "value": json.dumps(folders)}
-        await insert_missing(connection, meta, [row])
+        insert_missing(connection, meta, [row])
 
 
 async def warn_of_drafts(database: Database) -> None:

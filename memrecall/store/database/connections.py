@@ -1,8 +1,8 @@
 """Connections as the store's work sees them: to a server, or to a SQLite file in a thread.
 
-Work on a database is a coroutine over one of them. Through aiosqlite each statement would be five
-trips to a thread, which cost more than the statement: on SQLite the whole work runs in one thread,
-with SQLAlchemy's synchronous connection behind the methods of the asynchronous one.
+Work on a database is a plain function over a synchronous connection. On a server SQLAlchemy runs it
+beside the event loop. Through aiosqlite each statement would be five trips to a thread, which cost
+more than the statement: on SQLite the whole work runs in one thread, with SQLite's own driver.
 
 Statements that every search or write executes are compiled once for SQLite's own driver. Through
 SQLAlchemy's execution a single add takes 1.7 times the processor time, a search 1.3 times and a
@@ -12,7 +12,7 @@ range read over HTTP 1.5 times: it spends more on a statement than SQLite does.
 import asyncio
 import sqlite3
 from collections import namedtuple
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -50,70 +50,32 @@ _SHORT_SEARCH = 0.02  # seconds in which most searches end
 
 
 class Reads(Protocol):
-    """Reads rows: a database, or one connection to it."""
+    """Reads rows in work that is a plain function, on a thread or beside the event loop."""
 
-    async def fetch(
+    def fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> Sequence[Any]:
         """Return all rows of one statement."""
 
-    async def compute(self, function: Callable[..., _Result], *args: Any) -> _Result:
+    def compute(self, function: Callable[..., _Result], *args: Any) -> _Result:
         """Return the result of a function that takes long, computed in a thread."""
 
 
-class ThreadConnection:
-    """The part of an async connection that work uses, over a synchronous one."""
+class ConnectionReads:
+    """Reads on one connection, in the thread that has it or within its transaction."""
 
     def __init__(self, connection: Connection) -> None:
-        # As an async connection does: all rows are read before the next statement begins.
-        self._connection = connection.execution_options(prebuffer_rows=True)
+        self._connection = connection
 
-    @property
-    def dialect(self) -> Dialect:
-        """SQLAlchemy's dialect of the database."""
-        return self._connection.dialect
-
-    async def fetch(
+    def fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> Sequence[Any]:
         """Return all rows of one statement."""
         return fetch_rows(self._connection, statement, parameters)
 
-    async def compute(self, function: Callable[..., _Result], *args: Any) -> _Result:
+    def compute(self, function: Callable[..., _Result], *args: Any) -> _Result:
         """Return the result of a function: this is a thread already."""
         return function(*args)
-
-    async def execute(self, statement: Executable, parameters: Any = None) -> Any:
-        """Execute a statement."""
-        return self._connection.execute(statement, parameters)
-
-    async def exec_driver_sql(self, statement: str) -> None:
-        """Execute a command in the SQL of the driver."""
-        self._connection.exec_driver_sql(statement)
-
-    async def scalar(self, statement: Executable, parameters: Any = None) -> Any:
-        """Return the first value of the first row."""
-        return self._connection.scalar(statement, parameters)
-
-    async def scalars(self, statement: Executable, parameters: Any = None) -> Any:
-        """Return the first value of every row."""
-        return (await self.execute(statement, parameters)).scalars()
-
-    async def run_sync(self, work: Callable[..., _Result], *args: Any) -> _Result:
-        """Call a function with the synchronous connection."""
-        return work(self._connection, *args)
-
-
-def run_in_place(work: Awaitable[_Result]) -> _Result:
-    """Return the result of work that awaits nothing but a `ThreadConnection`."""
-    steps = work.__await__()
-    try:
-        next(steps)
-    except StopIteration as stop:
-        result: _Result = stop.value
-        return result
-    steps.close()
-    raise RuntimeError("work on a SQLite file awaited something other than its connection")
 
 
 _DIALECT: Dialect = sqlite.dialect()
@@ -192,25 +154,14 @@ def prepare(statement: Executable, names: tuple[str, ...] = ()) -> PreparedState
     return PreparedStatement(statement, _DIALECT, names)
 
 
-async def execute_prepared(
-    connection: AsyncConnection, statement: Executable, rows: Sequence[Mapping[str, Any]]
+def execute_prepared(
+    connection: Connection, statement: Executable, rows: Sequence[Mapping[str, Any]]
 ) -> None:
     """Execute a change that is built once, for rows with the same names."""
-
-    def execute(inner: Connection) -> None:
-        if inner.dialect.name == "sqlite":
-            prepare(statement, tuple(rows[0])).execute(inner, rows)
-        else:
-            inner.execute(statement, list(rows))
-
-    await connection.run_sync(execute)
-
-
-async def fetch_prepared(
-    connection: AsyncConnection, statement: Executable, parameters: Mapping[str, Any]
-) -> Sequence[Any]:
-    """Return the rows of a query that is built once."""
-    return await connection.run_sync(fetch_rows, statement, parameters)
+    if connection.dialect.name == "sqlite":
+        prepare(statement, tuple(rows[0])).execute(connection, rows)
+    else:
+        connection.execute(statement, list(rows))
 
 
 def fetch_rows(

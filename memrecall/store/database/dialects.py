@@ -6,9 +6,9 @@ dialect for what it needs and never which database it talks to.
 
 from pathlib import Path
 
+from sqlalchemy import Connection
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
 from memrecall.store.database.dialect import DatabaseDialect
@@ -42,6 +42,6 @@ def parse_location(location: str) -> tuple[DatabaseDialect, URL]:
     return dialect, url.set(drivername=dialect.driver)
 
 
-def dialect_of(connection: AsyncConnection) -> DatabaseDialect:
+def dialect_of(connection: Connection) -> DatabaseDialect:
     """Return the dialect of the database that a connection is open to."""
     return _BY_NAME[connection.dialect.name]

@@ -25,7 +25,6 @@ from sqlalchemy import (
     select,
     table,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
 from memrecall.store.database.cursors import require_limit
@@ -117,13 +116,13 @@ async def distribute(database: Database, shards: int | None = None) -> list[str]
     return placed
 
 
-async def distribute_new_tables(connection: AsyncConnection, shards: int) -> None:
+def distribute_new_tables(connection: Connection, shards: int) -> None:
     """Distribute the tables that a migration has created, in its transaction."""
-    tables = await connection.run_sync(_get_tables)
+    tables = _get_tables(connection)
     for new in tables:
-        await _place(connection, new, shards)
+        _place(connection, new, shards)
     for reference in foreign_keys(tables):
-        await _add_reference(connection, reference)
+        _add_reference(connection, reference)
 
 
 def _get_tables(connection: Connection) -> list[Table]:
@@ -132,7 +131,7 @@ def _get_tables(connection: Connection) -> list[Table]:
     return [table for table in (*REFERENCE_TABLES, *USER_TABLES) if table.name in existing]
 
 
-async def begin_distributed_changes(connection: AsyncConnection) -> None:
+def begin_distributed_changes(connection: Connection) -> None:
     """Allow this transaction to modify distributed and reference tables, and to run DDL."""
     settings = {
         "citus.multi_shard_modify_mode": "sequential",
@@ -141,7 +140,7 @@ async def begin_distributed_changes(connection: AsyncConnection) -> None:
         "citus.enable_local_reference_table_foreign_keys": "off",
     }
     for name, value in settings.items():
-        await connection.execute(select(func.set_config(name, value, True)))
+        connection.execute(select(func.set_config(name, value, True)))
 
 
 async def _require_citus(database: Database) -> None:
@@ -160,19 +159,19 @@ async def _has_citus(database: Database) -> bool:
     return bool(await database.fetch(select(_extensions).where(_extensions.c.extname == "citus")))
 
 
-async def read_shard_count(connection: AsyncConnection) -> int | None:
+def read_shard_count(connection: Connection) -> int | None:
     """Return the number of shards of each table; None if the database is not distributed."""
-    value = await connection.scalar(select(meta.c.value).where(meta.c.name == SHARD_FACT))
+    value = connection.scalar(select(meta.c.value).where(meta.c.name == SHARD_FACT))
     return None if value is None else int(value)
 
 
 async def _check_shards(database: Database, shards: int | None) -> int:
     """Return the shard count; InvalidArgument if the database already has a different one."""
     async with database.read() as connection:
-        stored = await read_shard_count(connection)
+        stored = await connection.run_sync(read_shard_count)
         if stored is None or shards in (None, stored):
             return stored or shards or SHARDS
-        if not await _is_placed(connection, users):
+        if not await connection.run_sync(_is_placed, users):
             return int(shards or stored)
     raise InvalidArgument(
         f"the users are in {stored} shards already, not {shards}",
@@ -180,26 +179,26 @@ async def _check_shards(database: Database, shards: int | None) -> int:
     )
 
 
-async def _is_placed(connection: AsyncConnection, place: Table) -> bool:
+def _is_placed(connection: Connection, place: Table) -> bool:
     name = cast(_partitions.c.logicalrelid, Text)
     placed = select(func.count()).select_from(_partitions).where(name == place.name)
-    return bool(await connection.scalar(placed))
+    return bool(connection.scalar(placed))
 
 
-async def lock_schema(connection: AsyncConnection, key: int = SCHEMA_LOCK) -> None:
+def lock_schema(connection: Connection, key: int = SCHEMA_LOCK) -> None:
     """Keep other processes from changing the schema of a server until the transaction ends."""
-    await connection.execute(select(func.pg_advisory_xact_lock(key)))
+    connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 
-async def _place(connection: AsyncConnection, table: Table, shards: int) -> bool:
+def _place(connection: Connection, table: Table, shards: int) -> bool:
     """Distribute a table unless it is distributed; its foreign keys are dropped for that."""
-    await lock_schema(connection)
-    if await _is_placed(connection, table):
+    lock_schema(connection)
+    if _is_placed(connection, table):
         return False
-    await begin_distributed_changes(connection)
-    for owner, name in await connection.run_sync(_find_references, table.name):
-        await connection.execute(_ddl(f"ALTER TABLE {owner} DROP CONSTRAINT {name}"))
-    await connection.execute(_select_placement(table, shards))
+    begin_distributed_changes(connection)
+    for owner, name in _find_references(connection, table.name):
+        connection.execute(_ddl(f"ALTER TABLE {owner} DROP CONSTRAINT {name}"))
+    connection.execute(_select_placement(table, shards))
     return True
 
 
@@ -240,15 +239,15 @@ def _find_missing_references(connection: Connection, tables: Sequence[Table]) ->
     return [key for key in foreign_keys(tables) if (key.table.name, key.columns) not in stored]
 
 
-async def _add_reference(connection: AsyncConnection, reference: RowReference) -> None:
+def _add_reference(connection: Connection, reference: RowReference) -> None:
     """Add a foreign key that is missing."""
-    await lock_schema(connection)
-    if reference not in await connection.run_sync(_find_missing_references, [reference.table]):
+    lock_schema(connection)
+    if reference not in _find_missing_references(connection, [reference.table]):
         return
-    await begin_distributed_changes(connection)
+    begin_distributed_changes(connection)
     target = f"{reference.target.name} ({', '.join(reference.target_columns)})"
     added = f"ADD FOREIGN KEY ({', '.join(reference.columns)}) REFERENCES {target}"
-    await connection.execute(_ddl(f"ALTER TABLE {reference.table.name} {added}"))
+    connection.execute(_ddl(f"ALTER TABLE {reference.table.name} {added}"))
 
 
 def _ddl(statement: str) -> Any:

@@ -8,12 +8,13 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy import DDL, BigInteger, Connection, Engine, Executable, Row, func, literal, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import await_only, greenlet_spawn
 
 from memrecall.errors import (
     StorageBusy,
@@ -24,12 +25,11 @@ from memrecall.errors import (
 )
 from memrecall.retries import DatabaseRetries, growing_pauses
 from memrecall.store.database.connections import (
+    ConnectionReads,
     ConnectionUse,
     ReaderThreads,
     Reads,
-    ThreadConnection,
     only_writer,
-    run_in_place,
 )
 from memrecall.store.database.dialect import ConnectionOptions, type_error
 from memrecall.store.database.dialects import parse_location
@@ -48,7 +48,7 @@ from memrecall.workers import ProcessOwner, in_thread, run_to_completion
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-_Work = Callable[[AsyncConnection], Awaitable[_Result]]
+_Work = Callable[[Connection], _Result]
 
 log = logging.getLogger(__name__)
 
@@ -231,16 +231,23 @@ class Database:
             rows: Sequence[Row[Any]] = (await connection.execute(statement, parameters)).all()
             return rows
 
-    async def read_together(self, work: Callable[[Reads], Awaitable[_Result]]) -> _Result:
-        """Run reads that depend on each other; on SQLite in a thread, with no other awaits."""
+    async def read_together(
+        self, work: Callable[[Reads], _Result], *, is_search: bool = False
+    ) -> _Result:
+        """Run reads that depend on each other, a plain function; on SQLite in one thread.
+
+        Searches take turns with their threads.
+        """
         if self._direct is None:
-            return await work(self)
+            return await greenlet_spawn(work, _ServerReads(self))
+        if not is_search:
+            return await in_thread(self._read_inline, work)
         async with self._readers.turn():
             return await in_thread(self._read_inline, work)
 
-    def _read_inline(self, work: Callable[[Reads], Awaitable[_Result]]) -> _Result:
+    def _read_inline(self, work: Callable[[Reads], _Result]) -> _Result:
         with self.read_inline() as connection:
-            return run_in_place(work(ThreadConnection(connection)))
+            return work(ConnectionReads(connection))
 
     async def transact(
         self, work: _Work[_Result], *, is_long: bool = False, retry: bool = True
@@ -308,7 +315,7 @@ class Database:
             try:
                 with self._typed_errors():
                     async with self._use.connect(engine.begin(), writes=True) as connection:
-                        result = await work(connection)
+                        result = await connection.run_sync(work)
                         transaction_id = await connection.scalar(_TRANSACTION_ID)
                         commit.enter_context(changing())  # What ends before is rolled back.
             except StorageUnreachable as error:
@@ -342,7 +349,8 @@ class Database:
             driver: Any = writing.connection.driver_connection
             changes = driver.total_changes
             with writing.begin():
-                result = run_in_place(work(cast(AsyncConnection, ThreadConnection(writing))))
+                # As on a server: all rows are read before the next statement begins.
+                result = work(writing.execution_options(prebuffer_rows=True))
             if self._guard is not None:
                 self._guard.note_log_size()
             if driver.total_changes > changes:  # A commit without changes succeeds on a full disk.
@@ -401,3 +409,20 @@ class Database:
             raise typed from error
         except (UnicodeEncodeError, PoolTimeout, OSError) as error:
             raise type_error(error, self.location) from error
+
+
+class _ServerReads:
+    """Reads of a server for work that runs beside the event loop; none holds a connection."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def fetch(
+        self, statement: Executable, parameters: Mapping[str, Any] | None = None
+    ) -> Sequence[Any]:
+        """Return all rows of one statement."""
+        return await_only(self._database.fetch(statement, parameters))
+
+    def compute(self, function: Callable[..., _Result], *args: Any) -> _Result:
+        """Return the result of a function that takes long, computed in a thread."""
+        return await_only(self._database.compute(function, *args))

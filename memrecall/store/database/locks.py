@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, func, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Select, bindparam, delete, func, or_, select, update
 
 from memrecall.errors import Disabled, Forbidden, NotFound
 from memrecall.scope import DEFAULT_NAME, Scope, SpaceRole, space_not_found, space_of
-from memrecall.store.database.connections import execute_prepared, fetch_prepared
+from memrecall.store.database.connections import execute_prepared, fetch_rows
 from memrecall.store.database.memberships import require_member
 from memrecall.store.database.memory_tables import knowledge_bases
 from memrecall.store.database.statements import insert_missing, new_epoch, split
@@ -109,21 +108,21 @@ class Locks:
         self.versions[user_id] += 1
         return self.versions[user_id]
 
-    async def open_session(self, connection: AsyncConnection, scope: Scope) -> SessionCounter:
+    def open_session(self, connection: Connection, scope: Scope) -> SessionCounter:
         """Return the counter of the scope's session, which is created if it is missing."""
         key = (scope.user_id, session_of(scope))
         if key not in self.sessions:
-            self.sessions |= await _open_sessions(connection, [scope], self.now)
+            self.sessions |= _open_sessions(connection, [scope], self.now)
         return self.sessions[key]
 
-    async def save(self, connection: AsyncConnection, *, is_activity: bool = True) -> None:
+    def save(self, connection: Connection, *, is_activity: bool = True) -> None:
         """Write the counters back; the locks end with the transaction."""
         activity = {"last_active_time": self.now} if is_activity else {}
         counted = [
             {"of_user": user, "version": version, **activity}
             for user, version in self.versions.items()
         ]
-        await execute_prepared(connection, _SAVE_USER, counted)
+        execute_prepared(connection, _SAVE_USER, counted)
         if self.sessions:
             counters = [
                 {
@@ -135,7 +134,7 @@ class Locks:
                 }
                 for (user, session), counter in self.sessions.items()
             ]
-            await execute_prepared(connection, _SAVE_SESSION, counters)
+            execute_prepared(connection, _SAVE_SESSION, counters)
 
 
 def agent_of(scope: Scope) -> str:
@@ -148,8 +147,8 @@ def session_of(scope: Scope) -> str:
     return scope.session_id or DEFAULT_NAME
 
 
-async def lock_scopes(
-    connection: AsyncConnection, scopes: Iterable[Scope], *, with_sessions: bool, wait: bool = True
+def lock_scopes(
+    connection: Connection, scopes: Iterable[Scope], *, with_sessions: bool, wait: bool = True
 ) -> Locks:
     """Lock the users of scopes; create what is missing and refuse what is disabled.
 
@@ -158,86 +157,84 @@ async def lock_scopes(
     now = datetime.now(UTC)
     # In one order for all writers, or two of them could wait for each other.
     ordered = sorted(set(scopes), key=lambda s: (s.user_id, session_of(s), agent_of(s)))
-    await ensure_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
-    versions = await _lock_or_create_users(connection, ordered, now, wait=wait)
-    roles = await _require_members(connection, ordered)
-    counters = await _open_sessions(connection, ordered, now) if with_sessions else {}
+    ensure_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
+    versions = _lock_or_create_users(connection, ordered, now, wait=wait)
+    roles = _require_members(connection, ordered)
+    counters = _open_sessions(connection, ordered, now) if with_sessions else {}
     return Locks(now, versions, counters, roles)
 
 
-async def _require_members(
-    connection: AsyncConnection, scopes: Iterable[Scope], least: SpaceRole = SpaceRole.CONTRIBUTOR
+def _require_members(
+    connection: Connection, scopes: Iterable[Scope], least: SpaceRole = SpaceRole.CONTRIBUTOR
 ) -> dict[tuple[str, str | None], SpaceRole]:
     """Return the roles of the members who write to spaces, which are locked by now."""
     writers = {(s.user_id, s.member): s for s in scopes if s.space is not None}
-    return {key: await require_member(connection, s, least) for key, s in writers.items()}
+    return {key: require_member(connection, s, least) for key, s in writers.items()}
 
 
-async def lock_existing_user(
-    connection: AsyncConnection, scope: Scope, least: SpaceRole = SpaceRole.CONTRIBUTOR
+def lock_existing_user(
+    connection: Connection, scope: Scope, least: SpaceRole = SpaceRole.CONTRIBUTOR
 ) -> Locks:
     """Lock the scope's user; NotFound if there is none. A missing agent is created.
 
     In a space, Forbidden if the role of its member is below `least`.
     """
     now = datetime.now(UTC)
-    await ensure_agents(connection, [agent_of(scope)], now)
-    locked = await lock_users(connection, [scope.user_id])
+    ensure_agents(connection, [agent_of(scope)], now)
+    locked = lock_users(connection, [scope.user_id])
     if scope.user_id not in locked:
         if scope.space is not None:
             raise space_not_found()
         raise NotFound(f"there is no user {scope.user_id!r}", hint="Store a message first")
     user = locked[scope.user_id]
     require_enabled("user", scope.user_id, user.status)
-    roles = await _require_members(connection, [scope], least)
+    roles = _require_members(connection, [scope], least)
     return Locks(now, {scope.user_id: user.version}, {}, roles)
 
 
-async def lock_knowledge(
-    connection: AsyncConnection, agent_id: str, *, if_enabled: bool = True
-) -> int:
+def lock_knowledge(connection: Connection, agent_id: str, *, if_enabled: bool = True) -> int:
     """Lock an agent's knowledge and return the number of its last change."""
-    await ensure_agents(connection, [agent_id], datetime.now(UTC), if_enabled=if_enabled)
+    ensure_agents(connection, [agent_id], datetime.now(UTC), if_enabled=if_enabled)
     locking = select(knowledge_bases.c.version).where(knowledge_bases.c.agent_id == agent_id)
     locking = locking.with_for_update()
-    version = await connection.scalar(locking)
+    version = connection.scalar(locking)
     if version is None:
         row = {"agent_id": agent_id, "version": 0, "epoch": new_epoch()}
-        await insert_missing(connection, knowledge_bases, [row])
-        version = await connection.scalar(locking)
+        insert_missing(connection, knowledge_bases, [row])
+        version = connection.scalar(locking)
     return int(version or 0)
 
 
-async def ensure_agents(
-    connection: AsyncConnection, ids: list[str], now: datetime, *, if_enabled: bool = True
+def ensure_agents(
+    connection: Connection, ids: list[str], now: datetime, *, if_enabled: bool = True
 ) -> None:
     """Create the agents that are missing and refuse those that are disabled."""
-    rows = await _fetch_by_keys(connection, _AGENTS, ids)
+    rows = _fetch_by_keys(connection, _AGENTS, ids)
     if len(rows) < len(ids):  # rare: reading first saves every later write a statement
         stamps = {"create_time": now, "update_time": now}
         new = [{"agent_id": name, "agent_name": name, **stamps} for name in ids]
-        await insert_missing(connection, agents, new)
-        rows = await _fetch_by_keys(connection, _AGENTS, ids)
+        insert_missing(connection, agents, new)
+        rows = _fetch_by_keys(connection, _AGENTS, ids)
     if if_enabled:
         for row in rows:
             require_enabled("agent", row.agent_id, row.status)
 
 
-async def _fetch_by_keys(
-    connection: AsyncConnection, statement: Select[Any], keys: Sequence[str]
+def _fetch_by_keys(
+    connection: Connection, statement: Select[Any], keys: Sequence[str]
 ) -> list[Any]:
     return [
         row
         for batch in split(keys)
-        for row in await fetch_prepared(connection, statement, {"keys": list(batch)})
+        for row in fetch_rows(connection, statement, {"keys": list(batch)})
     ]
 
 
-async def _lock_or_create_users(
-    connection: AsyncConnection, scopes: list[Scope], now: datetime, *, wait: bool
+def _lock_or_create_users(
+    connection: Connection, scopes: list[Scope], now: datetime, *, wait: bool
 ) -> dict[str, int]:
     first_scopes = {scope.user_id: scope for scope in reversed(scopes)}
-    locked = await lock_users(connection, first_scopes, wait=wait)
+    locked = lock_users(connection, first_scopes, wait=wait)
     while len(locked) < len(first_scopes):  # some are new, or were erased meanwhile
         if any(space_of(user) is not None for user in first_scopes.keys() - locked.keys()):
             raise space_not_found()
@@ -246,45 +243,45 @@ async def _lock_or_create_users(
             {"user_id": user, "agent_id": agent_of(scope), "epoch": new_epoch(), **stamps}
             for user, scope in sorted(first_scopes.items())
         ]
-        await insert_missing(connection, users, new)
-        locked = await lock_users(connection, first_scopes)
+        insert_missing(connection, users, new)
+        locked = lock_users(connection, first_scopes)
     for user, row in locked.items():
         require_enabled("user", user, row.status)
     return {user: row.version for user, row in locked.items()}
 
 
-async def lock_users(
-    connection: AsyncConnection, user_ids: Iterable[str], *, wait: bool = True
+def lock_users(
+    connection: Connection, user_ids: Iterable[str], *, wait: bool = True
 ) -> dict[str, Any]:
     """Lock the users that exist until the transaction ends; return their version and status."""
-    rows = await _fetch_by_keys(connection, _LOCK_USERS[wait], sorted(user_ids))
+    rows = _fetch_by_keys(connection, _LOCK_USERS[wait], sorted(user_ids))
     return {row.user_id: row for row in rows}
 
 
-async def _open_sessions(
-    connection: AsyncConnection, scopes: list[Scope], now: datetime
+def _open_sessions(
+    connection: Connection, scopes: list[Scope], now: datetime
 ) -> dict[tuple[str, str], SessionCounter]:
     first_scopes = {(scope.user_id, session_of(scope)): scope for scope in reversed(scopes)}
-    counters = await _fetch_sessions(connection, sorted(first_scopes))
+    counters = _fetch_sessions(connection, sorted(first_scopes))
     if len(counters) < len(first_scopes):
         stamps = {"create_time": now, "update_time": now}
         new = [
             {"user_id": user, "session_id": session, "agent_id": agent_of(scope), **stamps}
             for (user, session), scope in sorted(first_scopes.items())
         ]
-        await insert_missing(connection, sessions, new)
-        counters = await _fetch_sessions(connection, sorted(first_scopes))
+        insert_missing(connection, sessions, new)
+        counters = _fetch_sessions(connection, sorted(first_scopes))
     return {(counter.user_id, counter.session_id): counter for counter in counters}
 
 
-async def _fetch_sessions(
-    connection: AsyncConnection, keys: Sequence[tuple[str, str]]
+def _fetch_sessions(
+    connection: Connection, keys: Sequence[tuple[str, str]]
 ) -> list[SessionCounter]:
     # It may return more: each of these sessions that any of the users has.
     counters = [
         SessionCounter(**row._asdict())
         for batch in split(keys, _SESSIONS_PER_STATEMENT)
-        for row in await fetch_prepared(
+        for row in fetch_rows(
             connection,
             _SESSIONS,
             {
@@ -297,7 +294,7 @@ async def _fetch_sessions(
     return [by_key[key] for key in keys if key in by_key]
 
 
-async def count_messages_again(connection: AsyncConnection, user_id: str | None = None) -> None:
+def count_messages_again(connection: Connection, user_id: str | None = None) -> None:
     """Let the counters of sessions, of one user or of all, reach the last of their messages."""
     key, number, time = ("user_id", "session_id"), messages.c.sequence_no, messages.c.create_time
     latest = select(*(messages.c[name] for name in key), func.max(number).label("number"))
@@ -317,7 +314,7 @@ async def count_messages_again(connection: AsyncConnection, user_id: str | None 
         (sessions.c.last_create_time, stored.c.time),
     ):
         behind = update(sessions).where(*in_session, or_(counter.is_(None), counter < last))
-        await connection.execute(behind.values({counter: last}))
+        connection.execute(behind.values({counter: last}))
 
 
 def require_enabled(kind: str, name: str, status: int) -> None:
@@ -327,6 +324,6 @@ def require_enabled(kind: str, name: str, status: int) -> None:
         raise Disabled(f"{kind} {name!r} is disabled", hint=hint, **{f"{kind}_id": name})
 
 
-async def forget_mark(connection: AsyncConnection) -> None:
+def forget_mark(connection: Connection) -> None:
     """Let a service look at all users: rows without vectors were stored, and nobody was active."""
-    await connection.execute(delete(meta).where(meta.c.name == MARK_NAME))
+    connection.execute(delete(meta).where(meta.c.name == MARK_NAME))

@@ -1,16 +1,15 @@
 """Memberships of spaces, read with the version of a space or under its lock."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import bindparam, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, bindparam, select
 
 from memrecall.errors import Disabled
 from memrecall.scope import TRUSTED, Scope, SpaceRole, qualify_key, space_not_found, space_owner
-from memrecall.store.database.connections import Reads, fetch_prepared
+from memrecall.store.database.connections import Reads, fetch_rows
 from memrecall.store.database.memory_tables import memberships
 from memrecall.store.database.statements import insert_missing
 from memrecall.store.database.tables import EXPIRED_AT, agents, meta, users
@@ -60,7 +59,7 @@ def role_of_row(stored: str) -> SpaceRole:
     return SpaceRole(stored.removeprefix(_INVITED))
 
 
-async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope, Any]:
+def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope, Any]:
     """Return the scope of a space for a scope's member, and the stored state of the space.
 
     The member is the scope's key, else its user; NotFound if neither is one. Agents share a space,
@@ -69,12 +68,12 @@ async def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope,
     if scope.space is not None or TRUSTED in (scope.member, scope.user_id):
         raise space_not_found()
     owner = space_owner(space_id)
-    row = await read_membership(reads, owner, scope.user_id, scope.agent_id, scope.member)
+    row = read_membership(reads, owner, scope.user_id, scope.agent_id, scope.member)
     entered = {"member": row.member, "role": SpaceRole(row.role)}
     return replace(scope, user_id=owner, agent_id=None, spaces=(), **entered), row
 
 
-async def read_membership(
+def read_membership(
     reads: Reads,
     owner: str,
     member: str | None,
@@ -83,7 +82,7 @@ async def read_membership(
 ) -> Any:
     """Return the state of a space and a member's role, the key's first; NotFound for others."""
     ids = {"of_owner": owner, "of_member": member, "of_agent": agent_id, "of_key": key}
-    rows = sorted(await reads.fetch(_ENTRY, ids), key=lambda row: bool(row.member != key))
+    rows = sorted(reads.fetch(_ENTRY, ids), key=lambda row: bool(row.member != key))
     if not rows:
         raise space_not_found()
     if not rows[0].status or not (rows[0].agent_status or rows[0].agent_status is None):
@@ -92,11 +91,11 @@ async def read_membership(
     return rows[0]
 
 
-async def read_by_owner(
+def read_by_owner(
     reads: Reads,
     scope: Scope,
     keys: Sequence[str],
-    read: Callable[[Scope, list[str]], Awaitable[Sequence[Row]]],
+    read: Callable[[Scope, list[str]], Sequence[Row]],
 ) -> list[Row]:
     """Return rows by their keys, of the user and of the spaces that the scope covers."""
     by_space: dict[str | None, list[str]] = {}
@@ -106,21 +105,21 @@ async def read_by_owner(
     rows: list[Row] = []
     for space_id, plain_keys in by_space.items():
         if space_id is None:
-            rows += await read(scope.own, plain_keys)
+            rows += read(scope.own, plain_keys)
         else:
-            inside, _ = await enter_space(reads, scope, space_id)
-            rows += [qualify_row(row, space_id) for row in await read(inside, plain_keys)]
+            inside, _ = enter_space(reads, scope, space_id)
+            rows += [qualify_row(row, space_id) for row in read(inside, plain_keys)]
     return rows
 
 
-async def show_writers(reads: Reads, scope: Scope, rows: Sequence[Row]) -> list[Row]:
+def show_writers(reads: Reads, scope: Scope, rows: Sequence[Row]) -> list[Row]:
     """Return rows as they are shown: in a space, no speaker stands without the member who wrote it.
 
     Otherwise who writes could pass for another member by giving their name as the speaker.
     """
     if scope.space is None or not any(row.speaker and row.author for row in rows):
         return list(rows)
-    names = await read_member_names(reads, scope.user_id)
+    names = read_member_names(reads, scope.user_id)
     speakers = [show_writer(row.speaker, row.author, names) for row in rows]
     named = zip(rows, speakers, strict=True)
     return [cast(Row, row.model_copy(update={"speaker": speaker})) for row, speaker in named]
@@ -134,9 +133,9 @@ def show_writer(speaker: str | None, author: str | None, names: Mapping[str, str
     return f"{speaker} (written by {name})"
 
 
-async def read_member_names(reads: Reads, owner: str) -> dict[str, str]:
+def read_member_names(reads: Reads, owner: str) -> dict[str, str]:
     """Return the names of a space's members by their ids."""
-    rows = await reads.fetch(_NAMES, {"of_owner": owner})
+    rows = reads.fetch(_NAMES, {"of_owner": owner})
     return {row.member: row.name or row.member for row in rows}
 
 
@@ -153,13 +152,13 @@ def qualify_row(row: Row, space_id: str) -> Row:
     return cast(Row, row.model_copy(update=values))
 
 
-async def note_spaces(connection: AsyncConnection) -> None:
+def note_spaces(connection: Connection) -> None:
     """Record that the database has spaces: without any, nothing looks for a user's spaces."""
-    if not await connection.scalar(select(meta.c.value).where(meta.c.name == SPACES_FACT)):
-        await insert_missing(connection, meta, [{"name": SPACES_FACT, "value": "yes"}])
+    if not connection.scalar(select(meta.c.value).where(meta.c.name == SPACES_FACT)):
+        insert_missing(connection, meta, [{"name": SPACES_FACT, "value": "yes"}])
 
 
-async def require_member(connection: AsyncConnection, scope: Scope, least: SpaceRole) -> SpaceRole:
+def require_member(connection: Connection, scope: Scope, least: SpaceRole) -> SpaceRole:
     """Return the role that a scope's member has now, under the lock of the space.
 
     Forbidden if it is below `least`, or below what it was when the space was entered.
@@ -167,7 +166,7 @@ async def require_member(connection: AsyncConnection, scope: Scope, least: Space
     if scope.member == TRUSTED:
         return SpaceRole.ADMIN
     ids = {"of_owner": scope.user_id, "of_member": scope.member}
-    rows = await fetch_prepared(connection, _ROLE, ids)
+    rows = fetch_rows(connection, _ROLE, ids)
     if not rows:
         raise space_not_found()
     role = SpaceRole(rows[0].role)

@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, String, Table, Text, and_, cast, or_, select
+from sqlalchemy import Connection, Select, String, Table, Text, and_, cast, or_, select
 from sqlalchemy.engine import RowMapping
-from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.scope import Scope
@@ -73,17 +72,15 @@ def mentions(column: ColumnElement[Any], strings: Sequence[str]) -> ColumnElemen
     return or_(*(text.contains(json.dumps(string), autoescape=True) for string in strings))
 
 
-async def insert_missing(
-    connection: AsyncConnection, table: Table, rows: Sequence[Mapping[str, Any]]
-) -> None:
+def insert_missing(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert the rows whose key does not exist yet and leave the others as they are."""
     if rows:
         statement = dialect_of(connection).insert(table).on_conflict_do_nothing()
-        await connection.execute(statement, list(rows))
+        connection.execute(statement, list(rows))
 
 
 def upsert(
-    connection: AsyncConnection,
+    connection: Connection,
     table: Table,
     columns: Sequence[str],
     *,
@@ -103,8 +100,8 @@ def upsert(
     )
 
 
-async def select_by_keys(
-    connection: AsyncConnection,
+def select_by_keys(
+    connection: Connection,
     statement: Select[Any],
     columns: Sequence[ColumnElement[Any]],
     keys: Sequence[Any],
@@ -113,7 +110,7 @@ async def select_by_keys(
     rows: list[RowMapping] = []
     for batch in split(keys):
         for condition in match_keys(columns, batch):
-            rows.extend((await connection.execute(statement.where(condition))).mappings())
+            rows.extend(connection.execute(statement.where(condition)).mappings())
     return rows
 
 

@@ -3,12 +3,12 @@
 Nothing is lost before it is purged: corrected, superseded and deleted memories keep their history.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, Self
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound, OutdatedPlan
 from memrecall.scope import Scope
@@ -111,9 +111,9 @@ class MemoryChanges:
         values = {**values, **protect_values(privacy, {"metadata": {}, **values})}
         reason = privacy.redact(reason)
 
-        async def write(writer: MemoryWriter) -> list[str]:
-            await writer.require_unchanged(memory_key, unchanged_since)
-            await writer.update(memory_key, values, reason)
+        def write(writer: MemoryWriter) -> list[str]:
+            writer.require_unchanged(memory_key, unchanged_since)
+            writer.update(memory_key, values, reason)
             return [memory_key]
 
         await self._write(AuditEntry("update", actor, memory_key), write, [memory_key])
@@ -135,12 +135,10 @@ class MemoryChanges:
         alone are hidden with them.
         """
 
-        async def hide(remover: MemoryRemover) -> Removal:
-            first = await remover.hide(
-                keys, actor=actor, reason=reason, sources=sources, digests=digests
-            )
+        def hide(remover: MemoryRemover) -> Removal:
+            first = remover.hide(keys, actor=actor, reason=reason, sources=sources, digests=digests)
             rest = sorted(set(message_ids).difference(first.messages))
-            return first + await remover.hide_messages(rest, actor=actor, reason=reason)
+            return first + remover.hide_messages(rest, actor=actor, reason=reason)
 
         return await self._remove(AuditEntry("delete", actor, _only([*keys, *message_ids])), hide)
 
@@ -163,9 +161,9 @@ class MemoryChanges:
         Conflict if there is none, or if it was changed after `unchanged_since`.
         """
 
-        async def write(writer: MemoryWriter) -> list[str]:
-            await writer.require_unchanged(memory_key, unchanged_since)
-            return await writer.undo(memory_key)
+        def write(writer: MemoryWriter) -> list[str]:
+            writer.require_unchanged(memory_key, unchanged_since)
+            return writer.undo(memory_key)
 
         return await self._write(AuditEntry("undo", actor, memory_key), write, [memory_key])
 
@@ -187,10 +185,10 @@ class MemoryChanges:
         """
         unread: int | None = None
 
-        async def write(writer: MemoryWriter) -> list[str]:
+        def write(writer: MemoryWriter) -> list[str]:
             nonlocal unread
-            changed, is_last = await writer.take_back(run, _TAKEN_BACK)
-            unread = await writer.forget_reading(run) if is_last else None
+            changed, is_last = writer.take_back(run, _TAKEN_BACK)
+            unread = writer.forget_reading(run) if is_last else None
             return changed
 
         changed = await self._write(AuditEntry("undo_extraction", actor, run), write)
@@ -214,24 +212,24 @@ class MemoryChanges:
         """
         steps = [_protect_step(self._database.privacy, step) for step in steps]
 
-        async def work(connection: AsyncConnection) -> list[PlanOutcome]:
-            locks = await lock_scopes(connection, [self._scope], with_sessions=False)
-            last = await connection.scalar(LAST_CHANGE, {"of_user": self._scope.user_id})
+        def work(connection: Connection) -> list[PlanOutcome]:
+            locks = lock_scopes(connection, [self._scope], with_sessions=False)
+            last = connection.scalar(LAST_CHANGE, {"of_user": self._scope.user_id})
             if decided_at not in (None, last):
                 raise OutdatedPlan("other writers change the memories all the time")
             if reading is not None:
-                await note_reading(connection, self._scope.user_id, reading)
+                note_reading(connection, self._scope.user_id, reading)
             run = reading.run if reading else None
             writer = MemoryWriter(connection, locks, self._scope, actor, run)
             outcomes: list[PlanOutcome] = []
             successors: dict[int | None, str | None] = {}
             for step in steps:
-                outcome = await _apply(writer, step, successors.get(step.fact))
+                outcome = _apply(writer, step, successors.get(step.fact))
                 if outcome.event in ("ADD", "UPDATE") and step.fact is not None:
                     successors[step.fact] = outcome.memory_key
                 outcomes.append(outcome)
             if any(outcome.event != "NONE" for outcome in outcomes):
-                await locks.save(connection)
+                locks.save(connection)
             return outcomes
 
         return await self._database.transact(work)
@@ -253,9 +251,9 @@ class MemoryChanges:
         batch = MessageBatch([ScopedMessage(self._scope, message) for message in messages])
         pairs = [pair and (with_key(protect_new(privacy, pair[0])), pair[1]) for pair in memories]
 
-        async def work(connection: AsyncConnection) -> tuple[WriteResult, list[str | None]]:
-            locks = await lock_scopes(connection, [self._scope], with_sessions=True)
-            result = await insert_messages(connection, batch, locks)
+        def work(connection: Connection) -> tuple[WriteResult, list[str | None]]:
+            locks = lock_scopes(connection, [self._scope], with_sessions=True)
+            result = insert_messages(connection, batch, locks)
             keys: list[str | None] = [None] * len(messages)
             new_memories: dict[Origin, list[NewMemory]] = {}
             for index, (pair, is_new) in enumerate(zip(pairs, result.created, strict=True)):
@@ -270,8 +268,8 @@ class MemoryChanges:
             named = zip(result.ids, messages, strict=True)
             projects = {name: message.project for name, message in named}
             for origin, group in new_memories.items():
-                await writer.insert(group, origin, stored_rows={}, projects=projects)
-            await locks.save(connection)
+                writer.insert(group, origin, stored_rows={}, projects=projects)
+            locks.save(connection)
             return result.of_items(messages), keys
 
         return await self._database.transact(work)
@@ -301,26 +299,22 @@ class MemoryChanges:
         entry = AuditEntry("erase_project", actor, project[:ID_LENGTH])
         return await self._erase(entry, lambda remover: remover.erase_project(project))
 
-    async def _erase(
-        self, entry: AuditEntry, work: Callable[[MemoryRemover], Awaitable[Removal]]
-    ) -> Removal:
+    async def _erase(self, entry: AuditEntry, work: Callable[[MemoryRemover], Removal]) -> Removal:
         async with self._database.erasing():
             removal = await self._remove(entry, work)
             await self._database.truncate_log()
         return removal
 
-    async def _remove(
-        self, entry: AuditEntry, work: Callable[[MemoryRemover], Awaitable[Removal]]
-    ) -> Removal:
+    async def _remove(self, entry: AuditEntry, work: Callable[[MemoryRemover], Removal]) -> Removal:
         """Call `work` in a transaction that locks the user once, and log what it removed."""
 
-        async def remove(connection: AsyncConnection) -> Removal:
-            locks = await lock_existing_user(connection, self._scope)
-            removal = await work(MemoryRemover(connection, locks, self._scope))
+        def remove(connection: Connection) -> Removal:
+            locks = lock_existing_user(connection, self._scope)
+            removal = work(MemoryRemover(connection, locks, self._scope))
             if count := len(removal.memories) + len(removal.messages):
                 entry_now = replace(entry, count=count)
-                await write_entry(connection, self._scope, entry_now, locks.now)
-            await locks.save(connection)
+                write_entry(connection, self._scope, entry_now, locks.now)
+            locks.save(connection)
             return removal
 
         return await self._database.transact(remove)
@@ -328,7 +322,7 @@ class MemoryChanges:
     async def _write(
         self,
         entry: AuditEntry,
-        write: Callable[[MemoryWriter], Awaitable[list[str]]],
+        write: Callable[[MemoryWriter], list[str]],
         keys: Sequence[str] = (),
     ) -> list[str]:
         """Call `write` in a transaction that locks the user once, and log it.
@@ -337,11 +331,11 @@ class MemoryChanges:
         what is derived from them.
         """
 
-        async def work(connection: AsyncConnection) -> list[str]:
-            locks = await lock_existing_user(connection, self._scope)
-            result = await write(MemoryWriter(connection, locks, self._scope, entry.actor))
-            await write_entry(connection, self._scope, entry, locks.now)
-            await locks.save(connection)
+        def work(connection: Connection) -> list[str]:
+            locks = lock_existing_user(connection, self._scope)
+            result = write(MemoryWriter(connection, locks, self._scope, entry.actor))
+            write_entry(connection, self._scope, entry, locks.now)
+            locks.save(connection)
             return result
 
         return await self._database.transact(work)
@@ -356,40 +350,40 @@ def _only(keys: Sequence[str]) -> str | None:
     return keys[0] if len(keys) == 1 else None
 
 
-async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:
+def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:
     if step.event == "DELETE":
-        return await _apply_end(writer, step, successor)
+        return _apply_end(writer, step, successor)
     if step.event == "NONE" or step.memory is None:
         content = step.memory.content if step.memory else ""
         return PlanOutcome.of_content("NONE", step.memory_key, content, reason=step.reason)
-    equal = await writer.find_equal(step.memory)
+    equal = writer.find_equal(step.memory)
     confirms = step.origin is Origin.USER and not step.memory.conflicts_with
     confirmed = [key for key, is_claim in equal.items() if is_claim and confirms]
     if known := [key for key in equal if key not in confirmed]:
         content = step.memory.content
         return PlanOutcome.of_content("NONE", known[0], content, reason="known already")
-    outcome = await _apply_memory(writer, step, with_key(step.memory))
+    outcome = _apply_memory(writer, step, with_key(step.memory))
     for key in confirmed:  # The user says now what was only claimed.
-        await writer.end(key, CONFIRMED, outcome.memory_key)
+        writer.end(key, CONFIRMED, outcome.memory_key)
     return outcome
 
 
-async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory) -> PlanOutcome:
+def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory) -> PlanOutcome:
     other = step.memory_key
     if other is not None:
-        if await writer.must_stay(other, step.origin):
+        if writer.must_stay(other, step.origin):
             memory = memory.as_claim(other)
             step = replace(step, reason="what it contradicts was said by others, and is kept")
-            if own := await writer.find_own_claim(other) if writer.is_shared else None:
-                return await _supersede(writer, step, memory, own)
+            if own := writer.find_own_claim(other) if writer.is_shared else None:
+                return _supersede(writer, step, memory, own)
         else:
             apply = _supersede if step.event == "UPDATE" else _precede
             try:
-                return await apply(writer, step, memory, other)
+                return apply(writer, step, memory, other)
             except (NotFound, Conflict):
                 # It was deleted or superseded meanwhile.
                 step = replace(step, reason=f"{step.reason}; what it replaces is gone already")
-    await writer.add([memory], step.origin)
+    writer.add([memory], step.origin)
     return PlanOutcome.of_content(
         "ADD",
         memory.memory_key,
@@ -399,31 +393,27 @@ async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory)
     )
 
 
-async def _supersede(
-    writer: MemoryWriter, step: PlanStep, memory: NewMemory, old: str
-) -> PlanOutcome:
-    fields = {"previous_key": old, "previous_text": await writer.find_content(old)}
-    key = await writer.supersede(old, memory, step.origin, step.reason)
+def _supersede(writer: MemoryWriter, step: PlanStep, memory: NewMemory, old: str) -> PlanOutcome:
+    fields = {"previous_key": old, "previous_text": writer.find_content(old)}
+    key = writer.supersede(old, memory, step.origin, step.reason)
     return PlanOutcome.of_content("UPDATE", key, memory.content, reason=step.reason, **fields)
 
 
-async def _precede(
-    writer: MemoryWriter, step: PlanStep, memory: NewMemory, later: str
-) -> PlanOutcome:
-    key = await writer.precede(later, memory, step.origin, step.reason)
+def _precede(writer: MemoryWriter, step: PlanStep, memory: NewMemory, later: str) -> PlanOutcome:
+    key = writer.precede(later, memory, step.origin, step.reason)
     event: PlanEvent = "ADD" if key else "NONE"
     fields = {"reason": step.reason, "successor_key": later}
     return PlanOutcome.of_content(event, key, memory.content, **fields)
 
 
-async def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:
+def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:
     if step.memory_key is None:
         raise InvalidArgument("a DELETE step names no memory", hint="Set its memory_key")
-    text = await writer.find_content(step.memory_key)
+    text = writer.find_content(step.memory_key)
     try:
-        if await writer.must_stay(step.memory_key, Origin.USER):
+        if writer.must_stay(step.memory_key, Origin.USER):
             return PlanOutcome("NONE", step.memory_key, text or "", reason=OTHERS_SAID)
-        await writer.end(step.memory_key, step.reason, successor, step.ended_at)
+        writer.end(step.memory_key, step.reason, successor, step.ended_at)
     except NotFound:
         return PlanOutcome("NONE", step.memory_key, text or "", reason=GONE)
     return PlanOutcome("DELETE", step.memory_key, text or "", reason=step.reason)

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, bindparam, select, update
 
 from memrecall.store.database.locks import Locks
 from memrecall.store.database.statements import (
@@ -40,24 +39,24 @@ _COLUMNS = ("message_id", "session_id", "sequence_no", "expires_at")
 class MessageExpiry:
     """Keeps the expiry of one user's messages equal to that of the memories from them."""
 
-    def __init__(self, connection: AsyncConnection, locks: Locks, user_id: str) -> None:
+    def __init__(self, connection: Connection, locks: Locks, user_id: str) -> None:
         self._connection = connection
         self._locks = locks
         self._user_id = user_id
 
-    async def follow(self, message_ids: Collection[str]) -> None:
+    def follow(self, message_ids: Collection[str]) -> None:
         """Set the expiry of messages by the memories from them that are not deleted."""
         if not message_ids:
             return
-        earliest = await self._earliest(sorted(message_ids))
+        earliest = self._earliest(sorted(message_ids))
         changed = [
             row
-            for row in await self._find(sorted(message_ids))
+            for row in self._find(sorted(message_ids))
             if row["expires_at"] != earliest.get(row["message_id"])
         ]
         values = {row["message_id"]: earliest.get(row["message_id"]) for row in changed}
-        await self._write(messages, _MESSAGE_KEY, "message", values)
-        await self._follow_digests(changed)
+        self._write(messages, _MESSAGE_KEY, "message", values)
+        self._follow_digests(changed)
         now = self._locks.now
         # What has passed already, or had, changes summaries now; else they are stale when it does.
         was_or_is_past = (
@@ -66,14 +65,14 @@ class MessageExpiry:
             if any(at and at <= now for at in (row["expires_at"], values[row["message_id"]]))
         )
         for session, numbers in _by_session(was_or_is_past).items():
-            await withdraw_summaries(self._connection, self._user_id, session, numbers)
+            withdraw_summaries(self._connection, self._user_id, session, numbers)
 
-    async def of_sources(self, message_ids: Collection[str]) -> dict[str, datetime]:
+    def of_sources(self, message_ids: Collection[str]) -> dict[str, datetime]:
         """Return when messages expire, without those that do not."""
-        rows = await self._find(sorted(message_ids))
+        rows = self._find(sorted(message_ids))
         return {row["message_id"]: row["expires_at"] for row in rows if row["expires_at"]}
 
-    async def _earliest(self, message_ids: Sequence[str]) -> dict[str, datetime]:
+    def _earliest(self, message_ids: Sequence[str]) -> dict[str, datetime]:
         """Return the first expiry of the memories from each message."""
         earliest: dict[str, datetime] = {}
         for batch in split(message_ids, STRINGS_PER_CONDITION):
@@ -84,20 +83,18 @@ class MessageExpiry:
                 memories.c.memory_type.not_in(DIGESTS),
                 mentions(memories.c.source_message_ids, batch),
             )
-            for sources, expires_at in (await self._connection.execute(statement)).all():
+            for sources, expires_at in self._connection.execute(statement).all():
                 for name in sources:
                     earliest[name] = min(expires_at, earliest.get(name, expires_at))
         return earliest
 
-    async def _find(self, message_ids: Sequence[str]) -> Sequence[Mapping[Any, Any]]:
+    def _find(self, message_ids: Sequence[str]) -> Sequence[Mapping[Any, Any]]:
         statement = select(*(messages.c[name] for name in _COLUMNS)).where(
             messages.c.user_id == self._user_id
         )
-        return await select_by_keys(
-            self._connection, statement, [messages.c.message_id], message_ids
-        )
+        return select_by_keys(self._connection, statement, [messages.c.message_id], message_ids)
 
-    async def _follow_digests(self, changed: Sequence[Mapping[Any, Any]]) -> None:
+    def _follow_digests(self, changed: Sequence[Mapping[Any, Any]]) -> None:
         """Let what summarises messages expire with the first of them."""
         if not changed:
             return
@@ -108,14 +105,14 @@ class MessageExpiry:
         for batch in split(sorted(row["message_id"] for row in changed), STRINGS_PER_CONDITION):
             is_digest = mentions(memories.c.source_message_ids, batch)
             statement = select(*columns).where(*of_user, is_digest)
-            for key, sources, expires_at in (await self._connection.execute(statement)).all():
-                new = min((await self.of_sources(sources)).values(), default=None)
+            for key, sources, expires_at in self._connection.execute(statement).all():
+                new = min(self.of_sources(sources).values(), default=None)
                 is_own = expires_at is not None and expires_at not in before  # set by its writer
                 if new != expires_at and not (is_own and (new is None or new > expires_at)):
                     values[key] = new
-        await self._write(memories, _MEMORY_KEY, "memory", values)
+        self._write(memories, _MEMORY_KEY, "memory", values)
 
-    async def _write(
+    def _write(
         self, table: Any, key: Any, kind: str, values: Mapping[str, datetime | None]
     ) -> None:
         """Set the expiry of rows, and give them and their vectors to search indexes again."""
@@ -127,8 +124,8 @@ class MessageExpiry:
             numbered = {"of_user": self._user_id, "of_key": name, "change_no": number}
             rows.append({**numbered, "expires_at": expires_at})
             of_vectors.append({**numbered, "of_kind": kind})
-        await self._connection.execute(update(table).where(*key), rows)
-        await self._connection.execute(update(vectors).where(*_VECTOR_KEY), of_vectors)
+        self._connection.execute(update(table).where(*key), rows)
+        self._connection.execute(update(vectors).where(*_VECTOR_KEY), of_vectors)
 
 
 def _by_session(rows: Iterable[Mapping[Any, Any]]) -> dict[str, set[int]]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
-from sqlalchemy import Select, bindparam, delete, func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
 
 from memrecall.errors import Conflict, NotFound
 from memrecall.scope import Permission, Scope
@@ -124,8 +123,8 @@ class PendingChange:
         }
 
 
-async def write_changes(
-    connection: AsyncConnection,
+def write_changes(
+    connection: Connection,
     locks: Locks,
     changes: Sequence[PendingChange],
     actor: str,
@@ -135,7 +134,7 @@ async def write_changes(
     if not changes:
         return
     user_id = changes[0].row["user_id"]
-    numbers = await _last_numbers(connection, user_id, [c.row["memory_key"] for c in changes])
+    numbers = _last_numbers(connection, user_id, [c.row["memory_key"] for c in changes])
     rows, history = [], []
     for change in changes:
         key = change.row["memory_key"]
@@ -146,38 +145,34 @@ async def write_changes(
     statement = update(memories).where(
         memories.c.user_id == bindparam("of_user"), memories.c.memory_key == bindparam("of_key")
     )
-    await connection.execute(statement.values(updated_at=locks.now), rows)
-    await connection.execute(insert(revisions), history)
-    await _update_vectors(connection, locks, changes)
+    connection.execute(statement.values(updated_at=locks.now), rows)
+    connection.execute(insert(revisions), history)
+    _update_vectors(connection, locks, changes)
 
 
-async def _last_numbers(
-    connection: AsyncConnection, user_id: str, keys: Sequence[str]
-) -> dict[str, int]:
+def _last_numbers(connection: Connection, user_id: str, keys: Sequence[str]) -> dict[str, int]:
     statement = select(revisions.c.memory_key, func.max(revisions.c.number).label("number"))
     statement = statement.where(revisions.c.user_id == user_id).group_by(revisions.c.memory_key)
-    rows = await select_by_keys(connection, statement, [revisions.c.memory_key], list(keys))
+    rows = select_by_keys(connection, statement, [revisions.c.memory_key], list(keys))
     return {row["memory_key"]: row["number"] for row in rows}
 
 
-async def _update_vectors(
-    connection: AsyncConnection, locks: Locks, changes: Sequence[PendingChange]
-) -> None:
+def _update_vectors(connection: Connection, locks: Locks, changes: Sequence[PendingChange]) -> None:
     """Remove the vectors of changed texts; give the others to readers again."""
     stale = [change.key for change in changes if change.changes_text]
     if stale:
-        await connection.execute(delete(vectors).where(*_VECTOR_KEY), stale)
+        connection.execute(delete(vectors).where(*_VECTOR_KEY), stale)
     current = [
         {**change.key, "change_no": locks.next_change(change.row["user_id"])}
         for change in changes
         if not change.changes_text and not change.hides
     ]
     if current:
-        await connection.execute(update(vectors).where(*_VECTOR_KEY), current)
+        connection.execute(update(vectors).where(*_VECTOR_KEY), current)
 
 
-async def last_revision(
-    connection: AsyncConnection, user_id: str, memory_key: str
+def last_revision(
+    connection: Connection, user_id: str, memory_key: str
 ) -> Mapping[str, Any] | None:
     """Return the latest change of a memory that was not undone, with its `before` as columns."""
     statement = select(revisions).where(
@@ -187,13 +182,11 @@ async def last_revision(
         revisions.c.event != "UNDO",
     )
     latest = statement.order_by(revisions.c.number.desc()).limit(1)
-    row = (await connection.execute(latest)).mappings().one_or_none()
+    row = connection.execute(latest).mappings().one_or_none()
     return _with_times(row) if row is not None else None
 
 
-async def revisions_by(
-    connection: AsyncConnection, user_id: str, successor: str
-) -> list[Mapping[str, Any]]:
+def revisions_by(connection: Connection, user_id: str, successor: str) -> list[Mapping[str, Any]]:
     """Return the changes that a memory made to those it took the place of, not undone ones."""
     statement = select(revisions).where(
         revisions.c.user_id == user_id,
@@ -202,12 +195,10 @@ async def revisions_by(
         revisions.c.event != "UNDO",
     )
     ordered = statement.order_by(revisions.c.memory_key, revisions.c.number)
-    return [_with_times(row) for row in (await connection.execute(ordered)).mappings()]
+    return [_with_times(row) for row in connection.execute(ordered).mappings()]
 
 
-async def hidden_messages(
-    connection: AsyncConnection, user_id: str, message_ids: Collection[str]
-) -> set[str]:
+def hidden_messages(connection: Connection, user_id: str, message_ids: Collection[str]) -> set[str]:
     """Return the messages that deletions of memories hide, if these are among them."""
     if not message_ids:
         return set()
@@ -217,7 +208,7 @@ async def hidden_messages(
         revisions.c.undone.is_(False),
         mentions(revisions.c.before, sorted(message_ids)),
     )
-    values = (await connection.scalars(statement)).all()
+    values = connection.scalars(statement).all()
     return {key for before in values for key in before.get(HIDDEN, {}).get("messages", ())}
 
 
@@ -240,10 +231,10 @@ def _with_times(row: Mapping[Any, Any]) -> Mapping[str, Any]:
     return {**row, "before": before}
 
 
-async def mark_undone(connection: AsyncConnection, revision: Mapping[str, Any]) -> None:
+def mark_undone(connection: Connection, revision: Mapping[str, Any]) -> None:
     """Record that a change was taken back."""
     key = [column == revision[column.name] for column in revisions.primary_key.columns]
-    await connection.execute(update(revisions).where(*key).values(undone=True))
+    connection.execute(update(revisions).where(*key).values(undone=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +310,7 @@ class AuditEntry:
     entry_id: str = ""
 
 
-async def write_entry(
-    connection: AsyncConnection, scope: Scope, entry: AuditEntry, now: datetime
-) -> None:
+def write_entry(connection: Connection, scope: Scope, entry: AuditEntry, now: datetime) -> None:
     """Add an entry in the transaction of its change; in a space, the actor is the member."""
     row = {
         "user_id": scope.user_id,
@@ -331,7 +320,7 @@ async def write_entry(
     }
     fields = {name: getattr(entry, name) for name in ("action", "target", "count")}
     fields["actor"] = scope.author or entry.actor
-    await connection.execute(insert(audit_log), {**row, **fields})
+    connection.execute(insert(audit_log), {**row, **fields})
 
 
 class AuditLog:
@@ -344,10 +333,10 @@ class AuditLog:
     async def add(self, entry: AuditEntry) -> None:
         """Add the entry of a change that the tables of memories do not contain."""
 
-        async def work(connection: AsyncConnection) -> None:
+        def work(connection: Connection) -> None:
             # Lock the user so it cannot be erased concurrently; unknown users have nothing to log.
-            if await lock_users(connection, [self._scope.user_id]):
-                await write_entry(connection, self._scope, entry, datetime.now(UTC))
+            if lock_users(connection, [self._scope.user_id]):
+                write_entry(connection, self._scope, entry, datetime.now(UTC))
 
         await self._database.transact(work)
 

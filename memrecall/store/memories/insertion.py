@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Select, insert, select
 
 from memrecall.errors import Conflict, InvalidArgument
 from memrecall.scope import Scope
@@ -35,7 +34,7 @@ class MemoryInserter:
 
     def __init__(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         locks: Locks,
         scope: Scope,
         actor: str,
@@ -52,15 +51,15 @@ class MemoryInserter:
         """Whether the memories are those of a space, in which others write too."""
         return self._scope.author is not None
 
-    async def add(
+    def add(
         self, batch: Sequence[NewMemory], origin: Origin, *, supersedes: str | None = None
     ) -> WriteResult:
         """Insert memories that have keys; one that is stored already must be the same."""
-        projects = await self._require_sources(batch)
-        stored_rows = await self._find_stored(batch)
-        return await self.insert(batch, origin, stored_rows, supersedes, projects)
+        projects = self._require_sources(batch)
+        stored_rows = self._find_stored(batch)
+        return self.insert(batch, origin, stored_rows, supersedes, projects)
 
-    async def insert(
+    def insert(
         self,
         batch: Sequence[NewMemory],
         origin: Origin,
@@ -76,7 +75,7 @@ class MemoryInserter:
         statuses: list[WriteStatus] = []
         session = None
         if self._scope.session_id is not None:
-            session = await self._locks.open_session(self._connection, self._scope)
+            session = self._locks.open_session(self._connection, self._scope)
         for memory in batch:
             row = {**self._to_row(memory, origin), "supersedes": supersedes}
             row["project"] = self._find_project(memory, projects)
@@ -90,33 +89,33 @@ class MemoryInserter:
             row["change_no"] = self._locks.next_change(self._scope.user_id)
             new_rows[row["memory_key"]] = row
         if new_rows:
-            await self._insert(list(new_rows.values()))
+            self._insert(list(new_rows.values()))
         return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(statuses))
 
-    async def _insert(self, rows: Sequence[dict[str, Any]]) -> None:
+    def _insert(self, rows: Sequence[dict[str, Any]]) -> None:
         """Insert rows; messages expire with memories from them, and digests with messages."""
         expiry = MessageExpiry(self._connection, self._locks, self._scope.user_id)
         for row in rows:
             if row["memory_type"] in DIGESTS and row["source_message_ids"]:
-                ends = (await expiry.of_sources(row["source_message_ids"])).values()
+                ends = expiry.of_sources(row["source_message_ids"]).values()
                 row["expires_at"] = min(filter(None, [row["expires_at"], *ends]), default=None)
-        await self._connection.execute(insert(memories), rows)
+        self._connection.execute(insert(memories), rows)
         expiring = (row for row in rows if row["expires_at"] is not None)
-        await expiry.follow({name for row in expiring for name in row["source_message_ids"]})
+        expiry.follow({name for row in expiring for name in row["source_message_ids"]})
 
-    async def _find_stored(self, batch: Sequence[NewMemory]) -> dict[str, Any]:
+    def _find_stored(self, batch: Sequence[NewMemory]) -> dict[str, Any]:
         """Return the rows that have keys of the batch; Conflict if a message has one."""
         keys = [str(memory.memory_key) for memory in batch]
         statement = select(messages.c.message_id)
         statement = statement.where(messages.c.user_id == self._scope.user_id)
-        conflicts = await self._select_by_keys(statement, messages.c.message_id, keys)
+        conflicts = self._select_by_keys(statement, messages.c.message_id, keys)
         if conflicts:
             raise Conflict(
                 f"memory_key {conflicts[0]['message_id']!r} is the id of a message",
                 hint="Give the memory another key",
             )
         statement = select(memories).where(memories.c.user_id == self._scope.user_id)
-        rows = await self._select_by_keys(statement, memories.c.memory_key, keys)
+        rows = self._select_by_keys(statement, memories.c.memory_key, keys)
         return {row["memory_key"]: row for row in rows}
 
     def _find_project(self, memory: NewMemory, projects: Mapping[str, str | None]) -> str | None:
@@ -127,12 +126,12 @@ class MemoryInserter:
         of_sources = (projects.get(name) for name in reversed(memory.source_message_ids))
         return self._scope.project or memory.project or next(filter(None, of_sources), None)
 
-    async def _require_sources(self, batch: Sequence[NewMemory]) -> dict[str, str | None]:
+    def _require_sources(self, batch: Sequence[NewMemory]) -> dict[str, str | None]:
         """Return the project of each source; InvalidArgument if one is not stored."""
         sources = {source for memory in batch for source in memory.source_message_ids}
         statement = select(messages.c.message_id, messages.c.project)
         statement = statement.where(messages.c.user_id == self._scope.user_id)
-        rows = await self._select_by_keys(statement, messages.c.message_id, list(sources))
+        rows = self._select_by_keys(statement, messages.c.message_id, list(sources))
         missing = sorted(sources - {row["message_id"] for row in rows})
         if missing:
             raise InvalidArgument(
@@ -140,10 +139,10 @@ class MemoryInserter:
             )
         return {row["message_id"]: row["project"] for row in rows}
 
-    async def _select_by_keys(
+    def _select_by_keys(
         self, statement: Select[Any], column: Any, keys: Sequence[str]
     ) -> Sequence[StoredRow]:
-        return await select_by_keys(self._connection, statement, [column], sorted(set(keys)))
+        return select_by_keys(self._connection, statement, [column], sorted(set(keys)))
 
     def _to_row(self, memory: NewMemory, origin: Origin) -> dict[str, Any]:
         content, truncated = truncate(memory.content)
@@ -194,34 +193,34 @@ async def promote_memory(
     """
     key, actor = str(memory.memory_key), str(scope.member)
 
-    async def work(connection: AsyncConnection) -> bool:
-        locks = await lock_scopes(connection, [scope], with_sessions=True)
+    def work(connection: Connection) -> bool:
+        locks = lock_scopes(connection, [scope], with_sessions=True)
         of_key = (memories.c.user_id == scope.user_id, memories.c.memory_key == key)
         statement = select(memories.c.deleted_at).where(*of_key)
-        for row in (await connection.execute(statement)).all():
+        for row in connection.execute(statement).all():
             if row.deleted_at is not None:
                 raise Conflict(f"memory {key!r} was deleted in the space", hint="Undo that first")
             return False
-        ids = await _copy_messages(connection, locks, scope, sources)
+        ids = _copy_messages(connection, locks, scope, sources)
         copy = memory.model_copy(update={"source_message_ids": tuple(ids)})
-        await MemoryInserter(connection, locks, scope, actor).add([copy], origin)
-        await write_entry(connection, scope, AuditEntry("promote", actor, key), locks.now)
-        await locks.save(connection)
+        MemoryInserter(connection, locks, scope, actor).add([copy], origin)
+        write_entry(connection, scope, AuditEntry("promote", actor, key), locks.now)
+        locks.save(connection)
         return True
 
     return await database.transact(work)
 
 
-async def _copy_messages(
-    connection: AsyncConnection, locks: Locks, scope: Scope, sources: Sequence[NewMessage]
+def _copy_messages(
+    connection: Connection, locks: Locks, scope: Scope, sources: Sequence[NewMessage]
 ) -> list[str]:
     """Insert messages and return their ids; one that was taken back before gets a new id."""
     batch = MessageBatch([ScopedMessage(scope, message) for message in sources])
-    result = await insert_messages(connection, batch, locks)
+    result = insert_messages(connection, batch, locks)
     ids = list(result.ids)
     for place, status in enumerate(result.statuses):
         if status is WriteStatus.ERASED:
             new = sources[place].model_copy(update={"message_id": None})
             again = MessageBatch([ScopedMessage(scope, new)])
-            ids[place] = (await insert_messages(connection, again, locks)).ids[0]
+            ids[place] = insert_messages(connection, again, locks).ids[0]
     return ids

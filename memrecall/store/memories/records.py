@@ -1,14 +1,13 @@
 """The memories of one scope: adding them, reading them by key, listing them with filters."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Select, Text, and_, bindparam, cast, func, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Select, Text, and_, bindparam, cast, func, or_, select, update
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import NotFound
@@ -91,11 +90,11 @@ class Memories:
         if not with_keys:
             return WriteResult()
 
-        async def work(connection: AsyncConnection) -> WriteResult:
-            locks = await lock_scopes(connection, [self._scope], with_sessions=False)
+        def work(connection: Connection) -> WriteResult:
+            locks = lock_scopes(connection, [self._scope], with_sessions=False)
             writer = MemoryInserter(connection, locks, self._scope, actor)
-            result = await writer.add(with_keys, origin)
-            await locks.save(connection)
+            result = writer.add(with_keys, origin)
+            locks.save(connection)
             return result
 
         return (await self._database.transact(work)).of_items(with_keys)
@@ -107,10 +106,14 @@ class Memories:
             raise memory_not_found(memory_key)
         return records[0]
 
-    async def get_many(self, keys: Sequence[str], reads: Reads | None = None) -> list[MemoryRecord]:
+    async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
         """Return the memories that exist and may be seen, in no particular order."""
+        return await self._database.read_together(partial(self.read_many, keys))
+
+    def read_many(self, keys: Sequence[str], reads: Reads) -> list[MemoryRecord]:
+        """Return the same among other reads."""
         if self._scope.spaces:
-            return await self._read_by_owner(keys, lambda own, k: own.get_many(k, reads), reads)
+            return self._read_by_owner(keys, lambda own, k: own.read_many(k, reads), reads)
         statement = _select_by_key(
             any_agent=self._scope.agent_id is None,
             any_project=self._scope.read_project is None,
@@ -118,11 +121,10 @@ class Memories:
         )
         owner = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}
         owner["of_project"] = self._scope.read_project
-        reads = reads or self._database
         records: list[MemoryRecord] = []
         for batch in split(keys):
-            rows = await reads.fetch(statement, {**owner, "keys": list(batch)})
-            records += await show_writers(reads, self._scope, [_to_record(row) for row in rows])
+            rows = reads.fetch(statement, {**owner, "keys": list(batch)})
+            records += show_writers(reads, self._scope, [_to_record(row) for row in rows])
         return records
 
     async def page(
@@ -137,9 +139,12 @@ class Memories:
             created_at, key = open_cursor(self._limits.secret, binding, cursor)
             statement = statement.where(come_after(*order, parse_stored_time(created_at), key))
         statement = statement.order_by(order[0].desc(), order[1])
-        rows = await self._database.fetch(statement.limit(limit + 1))
-        records = [_to_record(row) for row in rows]
-        records = await show_writers(self._database, self._scope, records)
+
+        def read(reads: Reads) -> list[MemoryRecord]:
+            rows = reads.fetch(statement.limit(limit + 1))
+            return show_writers(reads, self._scope, [_to_record(row) for row in rows])
+
+        records = await self._database.read_together(read)
         key_of = attrgetter("created_at", "memory_key")
         size = min(limit, self._limits.cut(records))
         return make_page(records, size, self._limits.secret, binding, key_of)
@@ -177,26 +182,32 @@ class Memories:
 
     async def get_states(self, keys: Sequence[str]) -> list[MemoryRecord]:
         """Return memories in any state, sensitive ones too: for what is derived from them."""
-        if self._scope.spaces:
-            return await self._read_by_owner(keys, lambda own, k: own.get_states(k))
-        return await self._fetch_states(memories.c.memory_key.in_, keys)
+        return await self._database.read_together(partial(self._read_states, keys))
 
-    async def _read_by_owner(
+    def _read_states(self, keys: Sequence[str], reads: Reads) -> list[MemoryRecord]:
+        if self._scope.spaces:
+            return self._read_by_owner(keys, lambda own, k: own._read_states(k, reads), reads)
+        return self._read_where(memories.c.memory_key.in_, keys, reads)
+
+    def _read_by_owner(
         self,
         keys: Sequence[str],
-        read: "Callable[[Memories, list[str]], Awaitable[list[MemoryRecord]]]",
-        reads: Reads | None = None,
+        read: "Callable[[Memories, list[str]], list[MemoryRecord]]",
+        reads: Reads,
     ) -> list[MemoryRecord]:
-        def read_owner(scope: Scope, own_keys: list[str]) -> Awaitable[list[MemoryRecord]]:
+        def read_owner(scope: Scope, own_keys: list[str]) -> list[MemoryRecord]:
             return read(Memories(self._database, scope, self._limits), own_keys)
 
-        return await read_by_owner(reads or self._database, self._scope, keys, read_owner)
+        return read_by_owner(reads, self._scope, keys, read_owner)
 
     async def citing(self, message_ids: Sequence[str]) -> list[MemoryRecord]:
         """Return the memories that come from any of the messages, in any state."""
-        return await self._fetch_states(
-            lambda batch: mentions(memories.c.source_message_ids, batch), message_ids
-        )
+
+        def is_cited(batch: list[str]) -> ColumnElement[bool]:
+            return mentions(memories.c.source_message_ids, batch)
+
+        read = partial(self._read_where, is_cited, message_ids)
+        return await self._database.read_together(read)
 
     async def expired(self, since: datetime) -> list[MemoryRecord]:
         """Return the memories that expired after a moment and are not deleted."""
@@ -212,13 +223,16 @@ class Memories:
         statement = statement.where(has_none, memories.c.subject.is_not(None))
         return [_to_record(row) for row in await self._database.fetch(statement)]
 
-    async def _fetch_states(
-        self, condition: Callable[[list[str]], ColumnElement[bool]], values: Sequence[str]
+    def _read_where(
+        self,
+        condition: Callable[[list[str]], ColumnElement[bool]],
+        values: Sequence[str],
+        reads: Reads,
     ) -> list[MemoryRecord]:
         records: dict[str, MemoryRecord] = {}
         for batch in split(sorted(set(values)), STRINGS_PER_CONDITION):
             statement = filter_scope(select(memories), memories, self._scope)
-            rows = await self._database.fetch(statement.where(condition(list(batch))))
+            rows = reads.fetch(statement.where(condition(list(batch))))
             records |= {row.memory_key: _to_record(row) for row in rows}
         return list(records.values())
 
@@ -268,13 +282,13 @@ class Memories:
     async def mark_recalled(self, keys: Sequence[str], at: datetime) -> None:
         """Record when memories were last recalled; search indexes need not learn of it."""
 
-        async def work(connection: AsyncConnection) -> None:
+        def work(connection: Connection) -> None:
             for batch in split(sorted(set(keys))):
                 statement = update(memories).where(
                     memories.c.user_id == self._scope.user_id,
                     memories.c.memory_key.in_(list(batch)),
                 )
-                await connection.execute(statement.values(last_recalled_at=at))
+                connection.execute(statement.values(last_recalled_at=at))
 
         await self._database.transact(work)
 

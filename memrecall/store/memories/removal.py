@@ -4,8 +4,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, func, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from memrecall.errors import NotFound
 from memrecall.scope import Scope, SpaceRole
@@ -51,66 +61,66 @@ _VECTOR_KEY = (
 class MessageRemover:
     """Hides, shows and erases messages of one user."""
 
-    def __init__(self, connection: AsyncConnection, locks: Locks, user_id: str) -> None:
+    def __init__(self, connection: Connection, locks: Locks, user_id: str) -> None:
         self._connection = connection
         self._locks = locks
         self._user_id = user_id
 
-    async def hide(self, message_ids: Collection[str]) -> list[str]:
+    def hide(self, message_ids: Collection[str]) -> list[str]:
         """Hide messages; return those that were visible."""
-        rows = await self.find(message_ids)
+        rows = self.find(message_ids)
         keys = [row["message_id"] for row in rows if row["deleted_at"] is None]
-        await self._set_deleted_at(keys, self._locks.now)
+        self._set_deleted_at(keys, self._locks.now)
         return keys
 
-    async def hide_alone(self, hidden_with: Mapping[str, Sequence[str]]) -> list[str]:
+    def hide_alone(self, hidden_with: Mapping[str, Sequence[str]]) -> list[str]:
         """Hide messages that are deleted themselves; return them.
 
         `hidden_with` has the keys of the memories that are hidden with each.
         """
-        await self.hide(hidden_with)
+        self.hide(hidden_with)
         rows = [
             {"of_user": self._user_id, "of_key": key, "deletion": list(keys)}
             for key, keys in hidden_with.items()
         ]
         if rows:
-            await self._connection.execute(update(messages).where(*_MESSAGE_KEY), rows)
+            self._connection.execute(update(messages).where(*_MESSAGE_KEY), rows)
         return list(hidden_with)
 
-    async def show(self, message_ids: Collection[str]) -> None:
+    def show(self, message_ids: Collection[str]) -> None:
         """Show hidden messages again, to search indexes too; not those deleted themselves."""
-        rows = await self.find(message_ids)
+        rows = self.find(message_ids)
         keys = [
             row["message_id"]
             for row in rows
             if row["deleted_at"] is not None and row["deletion"] is None
         ]
-        await self._set_deleted_at(keys, None)
+        self._set_deleted_at(keys, None)
         if keys:
-            await self._connection.execute(update(vectors).where(*_VECTOR_KEY), self._number(keys))
+            self._connection.execute(update(vectors).where(*_VECTOR_KEY), self._number(keys))
 
-    async def end_deletion(self, message_id: str) -> None:
+    def end_deletion(self, message_id: str) -> None:
         """Take back that a message was deleted itself."""
         values = {"of_user": self._user_id, "of_key": message_id, "deletion": None}
-        await self._connection.execute(update(messages).where(*_MESSAGE_KEY), [values])
+        self._connection.execute(update(messages).where(*_MESSAGE_KEY), [values])
 
-    async def erase(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
+    def erase(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
         """Erase messages and return their rows; memories and checkpoints lose them too."""
-        rows = await self.find(message_ids)
+        rows = self.find(message_ids)
         keys = [row["message_id"] for row in rows]
         for session, ids in _by_session(rows, "message_id").items():
-            await erase_items(self._connection, self._user_id, session, ids)
+            erase_items(self._connection, self._user_id, session, ids)
         for batch in split(keys):
             for table, column in ((vectors, vectors.c.key), (messages, messages.c.message_id)):
                 erased = delete(table).where(table.c.user_id == self._user_id, column.in_(batch))
                 if table is vectors:
                     erased = erased.where(vectors.c.kind == "message")
-                await self._connection.execute(erased)
-        await self._drop_sources(frozenset(keys))
-        await self.bury("message", keys)
+                self._connection.execute(erased)
+        self._drop_sources(frozenset(keys))
+        self.bury("message", keys)
         return rows
 
-    async def bury(self, kind: str, keys: Sequence[str]) -> None:
+    def bury(self, kind: str, keys: Sequence[str]) -> None:
         """Leave tombstones, from which readers learn that rows were erased."""
         if keys:
             rows = [
@@ -118,17 +128,15 @@ class MessageRemover:
                 | {"change_no": number["change_no"]}
                 for number in self._number(keys)
             ]
-            await self._connection.execute(
-                upsert(self._connection, tombstones, ["change_no"]), rows
-            )
+            self._connection.execute(upsert(self._connection, tombstones, ["change_no"]), rows)
 
-    async def withdraw_summaries(self, message_ids: Collection[str]) -> None:
+    def withdraw_summaries(self, message_ids: Collection[str]) -> None:
         """Empty the summaries that messages are part of; they are made again without them."""
-        rows = await self.find(message_ids)
+        rows = self.find(message_ids)
         for session, numbers in _by_session(rows, "sequence_no").items():
-            await withdraw_summaries(self._connection, self._user_id, session, numbers)
+            withdraw_summaries(self._connection, self._user_id, session, numbers)
 
-    async def erase_traces(self, keys: Collection[str], texts: Collection[str]) -> int:
+    def erase_traces(self, keys: Collection[str], texts: Collection[str]) -> int:
         """Erase the traces that name any of the keys, or whose question quotes a text.
 
         Feedback on recalls and results of jobs are erased too, but not counted.
@@ -139,11 +147,11 @@ class MessageRemover:
                 is_job, mentions(checkpoints.c.state, batch)
             )
             statement = delete(checkpoints).where(is_job, checkpoints.c.session_id.in_(jobs))
-            await self._connection.execute(statement)
-        await self._erase_recalls(feedback, feedback.c.evidence, keys, texts)
-        return await self._erase_recalls(traces, traces.c.body, keys, texts)
+            self._connection.execute(statement)
+        self._erase_recalls(feedback, feedback.c.evidence, keys, texts)
+        return self._erase_recalls(traces, traces.c.body, keys, texts)
 
-    async def _erase_recalls(
+    def _erase_recalls(
         self,
         table: Table,
         names: ColumnElement[Any],
@@ -162,38 +170,36 @@ class MessageRemover:
             ),
         ):
             statement = delete(table).where(table.c.user_id == self._user_id, condition)
-            count += (await self._connection.execute(statement)).rowcount
+            count += self._connection.execute(statement).rowcount
         return count
 
-    async def _drop_sources(self, message_ids: frozenset[str]) -> None:
+    def _drop_sources(self, message_ids: frozenset[str]) -> None:
         """Remove messages from the sources of memories."""
         of_key = (memories.c.user_id == self._user_id, memories.c.memory_key == bindparam("k"))
         for batch in split(sorted(message_ids), STRINGS_PER_CONDITION):
             statement = self._select(memories, memories.c.memory_key, memories.c.source_message_ids)
             is_source = mentions(memories.c.source_message_ids, batch)
-            rows = (await self._connection.execute(statement.where(is_source))).all()
+            rows = self._connection.execute(statement.where(is_source)).all()
             values = [
                 {"k": key, "source_message_ids": [s for s in sources if s not in message_ids]}
                 for key, sources in rows
             ]
             if values:
-                await self._connection.execute(update(memories).where(*of_key), values)
+                self._connection.execute(update(memories).where(*of_key), values)
 
-    async def find(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
+    def find(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
         """Return messages, hidden ones too."""
         statement = self._select(messages, *(messages.c[name] for name in _MESSAGE_COLUMNS))
         keys = sorted(message_ids)
-        return list(
-            await select_by_keys(self._connection, statement, [messages.c.message_id], keys)
-        )
+        return list(select_by_keys(self._connection, statement, [messages.c.message_id], keys))
 
     def _select(self, table: Table, *columns: Any) -> Select[Any]:
         return select(*columns).where(table.c.user_id == self._user_id)
 
-    async def _set_deleted_at(self, keys: Sequence[str], moment: Any) -> None:
+    def _set_deleted_at(self, keys: Sequence[str], moment: Any) -> None:
         if keys:
             statement = update(messages).where(*_MESSAGE_KEY).values(deleted_at=moment)
-            await self._connection.execute(statement, self._number(keys))
+            self._connection.execute(statement, self._number(keys))
 
     def _number(self, keys: Sequence[str]) -> list[dict[str, Any]]:
         """Return a change number for each key, as statements take it."""
@@ -231,14 +237,14 @@ class Removal:
 class MemoryRemover:
     """Hides and erases one scope's memories and messages with what quotes them."""
 
-    def __init__(self, connection: AsyncConnection, locks: Locks, scope: Scope) -> None:
+    def __init__(self, connection: Connection, locks: Locks, scope: Scope) -> None:
         self._connection = connection
         self._locks = locks
         self._scope = scope
         self._messages = MessageRemover(connection, locks, scope.user_id)
         self._expiry = MessageExpiry(connection, locks, scope.user_id)
 
-    async def hide(
+    def hide(
         self,
         keys: Sequence[str] | None,
         *,
@@ -254,113 +260,111 @@ class MemoryRemover:
         takes back everything that was hidden with a memory.
         """
         statement = filter_visible(select(memories), self._scope)
-        rows = await self._select(statement.where(memories.c.deleted_at.is_(None)), keys)
-        message_ids = await self._sources_of(rows)
-        own = frozenset(await self._sources_of(rows, own=True)) if sources else frozenset()
-        others = await self._digests(rows) if digests and keys is not None else []
+        rows = self._select(statement.where(memories.c.deleted_at.is_(None)), keys)
+        message_ids = self._sources_of(rows)
+        own = frozenset(self._sources_of(rows, own=True)) if sources else frozenset()
+        others = self._digests(rows) if digests and keys is not None else []
         others = [row for row in others if row["deleted_at"] is None]
-        visible = await self._messages.hide(own)
+        visible = self._messages.hide(own)
         other_keys = [row["memory_key"] for row in others]
         changes = []
         for row in rows:
             hidden = [name for name in row["source_message_ids"] if name in own]
             changes.append(self._hiding(row, reason, memories=other_keys, messages=hidden))
         changes += [self._hiding(row, reason) for row in others]
-        await self._write(changes, actor)
-        await self._messages.withdraw_summaries(message_ids)
+        self._write(changes, actor)
+        self._messages.withdraw_summaries(message_ids)
         return Removal(tuple(c.row["memory_key"] for c in changes), tuple(visible))
 
-    async def hide_messages(
-        self, message_ids: Sequence[str], *, actor: str, reason: str
-    ) -> Removal:
+    def hide_messages(self, message_ids: Sequence[str], *, actor: str, reason: str) -> Removal:
         """Hide messages, and the memories that were derived from them alone.
 
         Messages that were deleted themselves before stay as they are. `undo_message` of a message
         restores it and the memories from it.
         """
-        ids = await self._sources_of([{"source_message_ids": message_ids}])
-        found = await self._messages.find(ids)
+        ids = self._sources_of([{"source_message_ids": message_ids}])
+        found = self._messages.find(ids)
         self._require_own(found)
         ids = sorted(row["message_id"] for row in found if row["deletion"] is None)
-        citing = await self._citing(ids)
+        citing = self._citing(ids)
         rows = [row for row in _derived_from(ids, citing) if row["deleted_at"] is None]
-        others = [row for row in await self._digests(rows, ids) if row["deleted_at"] is None]
+        others = [row for row in self._digests(rows, ids) if row["deleted_at"] is None]
         of_message: dict[str, list[str]] = {name: [] for name in ids}
         for row in (*rows, *others):
             cited = of_message.keys() & set(row["source_message_ids"])
             for name in cited or ids:  # experience of the session need not name the message
                 of_message[name].append(row["memory_key"])
-        await self._write([self._hiding(row, reason) for row in (*rows, *others)], actor)
-        hidden = await self._messages.hide_alone(of_message)
-        await self._messages.withdraw_summaries(ids)
+        self._write([self._hiding(row, reason) for row in (*rows, *others)], actor)
+        hidden = self._messages.hide_alone(of_message)
+        self._messages.withdraw_summaries(ids)
         return Removal(tuple(row["memory_key"] for row in (*rows, *others)), tuple(hidden))
 
     def _hiding(self, row: StoredRow, reason: str, **hidden: Sequence[str]) -> PendingChange:
         return PendingChange(row, {"deleted_at": self._locks.now}, "DELETE", reason, hidden=hidden)
 
-    async def _write(self, changes: Sequence[PendingChange], actor: str) -> None:
-        await write_changes(self._connection, self._locks, changes, self._scope.author or actor)
-        await self._expiry.follow({name for c in changes for name in c.expiring_sources})
+    def _write(self, changes: Sequence[PendingChange], actor: str) -> None:
+        write_changes(self._connection, self._locks, changes, self._scope.author or actor)
+        self._expiry.follow({name for c in changes for name in c.expiring_sources})
 
-    async def erase(self, keys: Sequence[str], *, sources: bool = True) -> Removal:
+    def erase(self, keys: Sequence[str], *, sources: bool = True) -> Removal:
         """Erase memories with their history, vectors, traces and passages in summaries.
 
         With `sources` the messages that they come from are erased too, in a space those of the same
         author; other memories from them stay, without that source.
         """
         statement = filter_visible(select(memories), self._scope)
-        rows = await self._select(statement, keys)
-        message_ids = await self._sources_of(rows)
-        own = await self._sources_of(rows, own=True) if sources else []
-        rows += await self._digests(rows)
-        return await self._erase(rows, message_ids, own)
+        rows = self._select(statement, keys)
+        message_ids = self._sources_of(rows)
+        own = self._sources_of(rows, own=True) if sources else []
+        rows += self._digests(rows)
+        return self._erase(rows, message_ids, own)
 
-    async def erase_message(self, message_id: str) -> Removal:
+    def erase_message(self, message_id: str) -> Removal:
         """Erase a message, and the memories that were derived from it alone.
 
         Nothing happens if it was erased before; NotFound if the scope never had it.
         """
-        removal = await self.erase_messages([message_id])
+        removal = self.erase_messages([message_id])
         key = [(self._scope.user_id, message_id)]
-        if not removal.messages and not await find_erased(self._connection, key):
+        if not removal.messages and not find_erased(self._connection, key):
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         return removal
 
-    async def erase_messages(self, message_ids: Sequence[str]) -> Removal:
+    def erase_messages(self, message_ids: Sequence[str]) -> Removal:
         """Erase the messages that exist, and the memories that were derived from them alone."""
-        ids = await self._sources_of([{"source_message_ids": message_ids}])
-        self._require_own(await self._messages.find(ids))
-        citing = await self._citing(ids)
+        ids = self._sources_of([{"source_message_ids": message_ids}])
+        self._require_own(self._messages.find(ids))
+        citing = self._citing(ids)
         derived = _derived_from(ids, citing)
-        derived += await self._digests(derived, ids)
-        return await self._erase(derived, ids, ids)
+        derived += self._digests(derived, ids)
+        return self._erase(derived, ids, ids)
 
-    async def _citing(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
+    def _citing(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the memories that come from any of some messages."""
         of_user = select(memories).where(memories.c.user_id == self._scope.user_id)
         citing: dict[str, dict[str, Any]] = {}
         for batch in split(message_ids, STRINGS_PER_CONDITION):
             statement = of_user.where(mentions(memories.c.source_message_ids, batch))
-            found = (await self._connection.execute(statement)).mappings()
+            found = self._connection.execute(statement).mappings()
             citing |= {row["memory_key"]: dict(row) for row in found}
         return list(citing.values())
 
-    async def take_back(self, message_ids: Sequence[str]) -> Removal:
+    def take_back(self, message_ids: Sequence[str]) -> Removal:
         """Erase messages as if they had never been stored: they can be stored again."""
         user_id, key = self._scope.user_id, [messages.c.message_id]
         in_sessions = select(messages.c.session_id).where(messages.c.user_id == user_id).distinct()
-        found = await select_by_keys(self._connection, in_sessions, key, message_ids)
-        removal = await self.erase_messages(message_ids)
-        await release_ids(self._connection, user_id, removal.messages)
+        found = select_by_keys(self._connection, in_sessions, key, message_ids)
+        removal = self.erase_messages(message_ids)
+        release_ids(self._connection, user_id, removal.messages)
         sessions = {row["session_id"] for row in found}
-        await erase_empty_sessions(self._connection, user_id, sessions)
+        erase_empty_sessions(self._connection, user_id, sessions)
         return removal
 
     def _require_own(self, rows: Sequence[StoredRow]) -> None:
         for row in rows:
             self._locks.require_own(self._scope, row["author"])
 
-    async def erase_project(self, project: str) -> Removal:
+    def erase_project(self, project: str) -> Removal:
         """Erase a project's messages and memories, its sessions, and the recalls that may quote it.
 
         What is known about the user stays, without the messages that said so.
@@ -369,63 +373,59 @@ class MemoryRemover:
         user_id = self._scope.user_id
         said = (messages.c.user_id == user_id, messages.c.project == project)
         found = select(messages.c.message_id, messages.c.session_id).where(*said)
-        rows = (await self._connection.execute(found)).all()
+        rows = self._connection.execute(found).all()
         in_sessions = memories.c.session_id.in_(select(messages.c.session_id).where(*said))
         of_project = memories.c.project == project
         digests = in_sessions & memories.c.memory_type.in_(DIGESTS)
         known = select(memories.c.memory_key).where(
             memories.c.user_id == user_id, or_(of_project, digests)
         )
-        keys = list(await self._connection.scalars(known))
+        keys = list(self._connection.scalars(known))
         ids = [row.message_id for row in rows]
-        await self._messages.withdraw_summaries(ids)
-        await self._messages.erase(ids)
+        self._messages.withdraw_summaries(ids)
+        self._messages.erase(ids)
         for batch in split(keys):
-            await self._erase_rows(list(batch))
-        await self._messages.bury("memory", keys)
+            self._erase_rows(list(batch))
+        self._messages.bury("memory", keys)
         quoting = or_(traces.c.project == project, traces.c.project.is_(None))
-        await self._connection.execute(delete(traces).where(traces.c.user_id == user_id, quoting))
-        await self._connection.execute(delete(feedback).where(feedback.c.user_id == user_id))
-        await self._connection.execute(delete(checkpoints).where(is_job_of(user_id)))
-        await erase_empty_sessions(self._connection, user_id, {row.session_id for row in rows})
+        self._connection.execute(delete(traces).where(traces.c.user_id == user_id, quoting))
+        self._connection.execute(delete(feedback).where(feedback.c.user_id == user_id))
+        self._connection.execute(delete(checkpoints).where(is_job_of(user_id)))
+        erase_empty_sessions(self._connection, user_id, {row.session_id for row in rows})
         return Removal(tuple(keys), tuple(ids))
 
-    async def _erase(
+    def _erase(
         self, rows: Sequence[StoredRow], quoted: Sequence[str], erased: Sequence[str]
     ) -> Removal:
         """Erase memories and messages; withdraw the summaries of `quoted` messages."""
-        await self._messages.withdraw_summaries(quoted)
-        message_rows = await self._messages.erase(erased)
+        self._messages.withdraw_summaries(quoted)
+        message_rows = self._messages.erase(erased)
         keys = [row["memory_key"] for row in rows]
         for batch in split(keys):
-            await self._erase_rows(list(batch))
-        await self._messages.bury("memory", keys)
-        await self._messages.bury(PASSAGE, sorted(set(quoted) - set(erased)))
+            self._erase_rows(list(batch))
+        self._messages.bury("memory", keys)
+        self._messages.bury(PASSAGE, sorted(set(quoted) - set(erased)))
         expiring = (row for row in rows if row["expires_at"] is not None)
-        await self._expiry.follow({name for r in expiring for name in r["source_message_ids"]})
+        self._expiry.follow({name for r in expiring for name in r["source_message_ids"]})
         message_ids = [row["message_id"] for row in message_rows]
         texts = [row["content"] for row in (*rows, *message_rows)]
-        await self._messages.erase_traces([*keys, *message_ids], texts)
+        self._messages.erase_traces([*keys, *message_ids], texts)
         return Removal(tuple(keys), tuple(message_ids))
 
-    async def _erase_rows(self, keys: list[str]) -> None:
+    def _erase_rows(self, keys: list[str]) -> None:
         user_id = self._scope.user_id
         of_keys = or_(revisions.c.memory_key.in_(keys), revisions.c.other_key.in_(keys))
-        await self._connection.execute(
-            delete(revisions).where(revisions.c.user_id == user_id, of_keys)
-        )
+        self._connection.execute(delete(revisions).where(revisions.c.user_id == user_id, of_keys))
         of_memories = (vectors.c.user_id == user_id, vectors.c.kind == "memory")
-        await self._connection.execute(delete(vectors).where(*of_memories, vectors.c.key.in_(keys)))
+        self._connection.execute(delete(vectors).where(*of_memories, vectors.c.key.in_(keys)))
         of_user = memories.c.user_id == user_id
         # The reason why a memory was superseded may quote the memory that is erased.
         predecessors = update(memories).where(of_user, memories.c.superseded_by.in_(keys))
-        await self._connection.execute(
-            predecessors.values(superseded_reason=None, superseded_by=None)
-        )
+        self._connection.execute(predecessors.values(superseded_reason=None, superseded_by=None))
         erased = delete(memories).where(of_user, memories.c.memory_key.in_(keys))
-        await self._connection.execute(erased)
+        self._connection.execute(erased)
 
-    async def _sources_of(self, rows: Sequence[StoredRow], *, own: bool = False) -> list[str]:
+    def _sources_of(self, rows: Sequence[StoredRow], *, own: bool = False) -> list[str]:
         """Return the messages of the scope that memories come from.
 
         With `own`, in a space, only those that the writer may remove.
@@ -433,21 +433,21 @@ class MemoryRemover:
         ids = sorted({name for row in rows for name in row["source_message_ids"]})
         columns = (messages.c.message_id, messages.c.author)
         statement = filter_scope(select(*columns), messages, self._scope)
-        found = await select_by_keys(self._connection, statement, columns[:1], ids)
+        found = select_by_keys(self._connection, statement, columns[:1], ids)
         if own and not self._locks.is_admin(self._scope):
             found = [row for row in found if self._locks.is_own(self._scope, row["author"])]
         return [row["message_id"] for row in found]
 
-    async def _digests(
+    def _digests(
         self, known_rows: Sequence[StoredRow], message_ids: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
         """Return other memories that summarise messages, by default the sources of known facts."""
         if message_ids is None:
             facts = [row for row in known_rows if row["memory_type"] not in DIGESTS]
-            message_ids = await self._sources_of(facts)
+            message_ids = self._sources_of(facts)
         statement = select(messages.c.session_id).where(messages.c.user_id == self._scope.user_id)
         key = [messages.c.message_id]
-        rows = await select_by_keys(self._connection, statement.distinct(), key, message_ids)
+        rows = select_by_keys(self._connection, statement.distinct(), key, message_ids)
         in_session = memories.c.session_id.in_([row["session_id"] for row in rows])
         of_session = in_session & (memories.c.memory_type == EXPERIENCE)
         known = {row["memory_key"] for row in known_rows}
@@ -458,20 +458,18 @@ class MemoryRemover:
                 memories.c.memory_type.in_(DIGESTS),
                 or_(of_session, mentions(memories.c.source_message_ids, batch)),
             )
-            for row in (await self._connection.execute(statement)).mappings():
+            for row in self._connection.execute(statement).mappings():
                 if row["memory_key"] not in known:
                     found[row["memory_key"]] = dict(row)
         return list(found.values())
 
-    async def _select(
-        self, statement: Select[Any], keys: Sequence[str] | None
-    ) -> list[dict[str, Any]]:
+    def _select(self, statement: Select[Any], keys: Sequence[str] | None) -> list[dict[str, Any]]:
         key = memories.c.memory_key
         rows: Sequence[StoredRow]
         if keys is None:
-            rows = (await self._connection.execute(statement.order_by(key))).mappings().all()
+            rows = self._connection.execute(statement.order_by(key)).mappings().all()
         else:
             wanted = sorted(set(keys))
-            rows = await select_by_keys(self._connection, statement, [key], wanted)
+            rows = select_by_keys(self._connection, statement, [key], wanted)
         self._require_own(rows)
         return [dict(row) for row in rows]

@@ -38,9 +38,9 @@ from memrecall.types import NewMemory, Origin
 class MemoryWriter(MemoryInserter):
     """Writes one scope's memories in one transaction; the caller locks and saves the locks."""
 
-    async def update(self, memory_key: str, values: Mapping[str, Any], reason: str) -> None:
+    def update(self, memory_key: str, values: Mapping[str, Any], reason: str) -> None:
         """Correct fields of a memory; new metadata is merged into the old."""
-        row = await self._require(memory_key)
+        row = self._require(memory_key)
         new = dict(values)
         if "metadata" in new:
             new["metadata"] = {**row["metadata"], **new["metadata"]}
@@ -49,24 +49,24 @@ class MemoryWriter(MemoryInserter):
             new["content"], new["truncated"] = truncate(new["content"])
         if "keywords" in new:
             new["keywords"] = [keyword.model_dump() for keyword in new["keywords"]]
-        await self._write(PendingChange(row, with_search_text(row, new), "UPDATE", reason))
+        self._write(PendingChange(row, with_search_text(row, new), "UPDATE", reason))
 
-    async def supersede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str:
+    def supersede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str:
         """Add a memory in the place of another, which ends; return the new key."""
-        row = await self._require_current(memory_key)
+        row = self._require_current(memory_key)
         new = with_key(new.model_copy(update={"project": new.project or row["project"]}))
         if origin is not Origin.USER:  # Rewording a claim does not confirm it.
             new = new.as_claim(*row["provenance"].get("conflicts_with", ()))
-        await self.add([new], origin, supersedes=memory_key)
+        self.add([new], origin, supersedes=memory_key)
         begin, key = min(new.valid_from or self._locks.now, self._locks.now), new.memory_key
         # It ends when the new one begins, but not before it began itself.
         end = max(begin, began(row))
         values = {"superseded_by": key, "superseded_reason": reason, "valid_to": end}
-        await self._write(PendingChange(row, values, "UPDATE", reason, key))
+        self._write(PendingChange(row, values, "UPDATE", reason, key))
         return str(key)
 
-    async def _require_current(self, memory_key: str) -> StoredRow:
-        row = await self._require(memory_key)
+    def _require_current(self, memory_key: str) -> StoredRow:
+        row = self._require(memory_key)
         if row["superseded_by"] is not None:
             raise Conflict(
                 f"memory {memory_key!r} was superseded by {row['superseded_by']!r}",
@@ -75,47 +75,45 @@ class MemoryWriter(MemoryInserter):
             )
         return row
 
-    async def precede(
-        self, memory_key: str, new: NewMemory, origin: Origin, reason: str
-    ) -> str | None:
+    def precede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str | None:
         """Add a memory that was said before another, as an earlier state in its history.
 
         Return its key, or None if the history says the same at that place.
         """
-        later = await self._require(memory_key)
-        while earlier := await self._find_any(later["supersedes"]):
+        later = self._require(memory_key)
+        while earlier := self._find_any(later["supersedes"]):
             if said_at(earlier) <= (new.said_at or self._locks.now):
                 break
             later = earlier
         if earlier is not None and earlier["content"] == new.content:
             return None
-        await self.add([new], origin, supersedes=later["supersedes"] if earlier else None)
-        row = await self._find(str(new.memory_key))
-        await self._link(row, later, reason)
+        self.add([new], origin, supersedes=later["supersedes"] if earlier else None)
+        row = self._find(str(new.memory_key))
+        self._link(row, later, reason)
         if earlier is not None:
-            await self._relink(earlier, later, row)
+            self._relink(earlier, later, row)
         return str(new.memory_key)
 
-    async def _link(self, row: StoredRow, successor: StoredRow, reason: str) -> None:
+    def _link(self, row: StoredRow, successor: StoredRow, reason: str) -> None:
         """End a memory when its successor begins, but not before it began itself."""
         key = successor["memory_key"]
         end = max(began(successor), began(row))
         values = {"valid_to": end, "superseded_by": key, "superseded_reason": reason}
-        await self._write(PendingChange(row, values, "UPDATE", reason, key))
+        self._write(PendingChange(row, values, "UPDATE", reason, key))
         of_successor = (memories.c.user_id == self._scope.user_id, memories.c.memory_key == key)
         statement = update(memories).where(*of_successor)
-        await self._connection.execute(statement.values(supersedes=row["memory_key"]))
+        self._connection.execute(statement.values(supersedes=row["memory_key"]))
 
-    async def _relink(self, row: StoredRow, old_successor: StoredRow, successor: StoredRow) -> None:
+    def _relink(self, row: StoredRow, old_successor: StoredRow, successor: StoredRow) -> None:
         """Mark a memory as superseded, as one undoable change."""
         user_id, key = self._scope.user_id, old_successor["memory_key"]
-        for revision in await revisions_by(self._connection, user_id, key):
+        for revision in revisions_by(self._connection, user_id, key):
             if revision["memory_key"] == row["memory_key"]:
                 row = {**row, **{n: v for n, v in revision["before"].items() if n != HIDDEN}}
-                await mark_undone(self._connection, revision)
-        await self._link(row, successor, f"it was said before: {successor['content']}")
+                mark_undone(self._connection, revision)
+        self._link(row, successor, f"it was said before: {successor['content']}")
 
-    async def end(
+    def end(
         self,
         memory_key: str,
         reason: str,
@@ -126,44 +124,44 @@ class MemoryWriter(MemoryInserter):
 
         Only searches as of an earlier time find it.
         """
-        row = await self._require(memory_key)
+        row = self._require(memory_key)
         # It does not end before it began itself.
         end = max(min(ended_at or self._locks.now, self._locks.now), began(row))
         values = {"valid_to": end, "superseded_reason": reason}
-        await self._write(PendingChange(row, values, "DELETE", reason, successor))
+        self._write(PendingChange(row, values, "DELETE", reason, successor))
 
-    async def require_unchanged(self, memory_key: str, since: datetime | None) -> None:
+    def require_unchanged(self, memory_key: str, since: datetime | None) -> None:
         """Raise Conflict if a memory was changed after a moment."""
         if since is not None:
-            require_unchanged(await self._find(memory_key), since)
+            require_unchanged(self._find(memory_key), since)
 
-    async def undo(self, memory_key: str) -> list[str]:
+    def undo(self, memory_key: str) -> list[str]:
         """Take back the last change that was not taken back yet; return the changed keys.
 
         A memory without one takes the step of its predecessor back. What an undo hid stays hidden:
         only its predecessors can be walked back further, so that two never hold in its place.
         """
-        row = await self._find(memory_key)
-        if self._has_expired(row) and not await self._was_set_to_expire(memory_key):
+        row = self._find(memory_key)
+        if self._has_expired(row) and not self._was_set_to_expire(memory_key):
             values = {"expires_at": None}
-            await self._write(PendingChange(row, values, "UNDO", "undo of its expiry"))
+            self._write(PendingChange(row, values, "UNDO", "undo of its expiry"))
             return [memory_key]
-        predecessor = await self._find_any(row["supersedes"])
+        predecessor = self._find_any(row["supersedes"])
         is_taken_back = predecessor is not None and predecessor["superseded_by"] != memory_key
         last = None
         if not is_taken_back:
-            last = await last_revision(self._connection, self._scope.user_id, memory_key)
+            last = last_revision(self._connection, self._scope.user_id, memory_key)
         if last is None and predecessor is not None:
-            return await self.undo(predecessor["memory_key"])
+            return self.undo(predecessor["memory_key"])
         if last is None:
             raise Conflict(
                 f"memory {memory_key!r} has no change to undo",
                 hint="Read its history first",
                 reason="no_change",
             )
-        changes = await self._changes_back(last)
-        await self._write(*changes)
-        await self._show_sources(changes, last)
+        changes = self._changes_back(last)
+        self._write(*changes)
+        self._show_sources(changes, last)
         return [change.row["memory_key"] for change in changes]
 
     def _has_expired(self, row: StoredRow) -> bool:
@@ -171,23 +169,23 @@ class MemoryWriter(MemoryInserter):
         expires_at = row["expires_at"]
         return row["deleted_at"] is None and bool(expires_at and expires_at <= self._locks.now)
 
-    async def _was_set_to_expire(self, memory_key: str) -> bool:
+    def _was_set_to_expire(self, memory_key: str) -> bool:
         """Return True if the change to undo is the one that gave a memory its expiry."""
-        last = await last_revision(self._connection, self._scope.user_id, memory_key)
+        last = last_revision(self._connection, self._scope.user_id, memory_key)
         return last is not None and "expires_at" in last["before"]
 
-    async def undo_message(self, message_id: str) -> list[str]:
+    def undo_message(self, message_id: str) -> list[str]:
         """Show a deleted message, and the memories that were hidden with it; return these.
 
         Conflict if it is not deleted, or as long as a deleted memory hides it.
         """
         remover = MessageRemover(self._connection, self._locks, self._scope.user_id)
-        rows = await remover.find([message_id])
+        rows = remover.find([message_id])
         if not rows:
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         row = rows[0]
         self._locks.require_own(self._scope, row["author"])
-        if message_id in await hidden_messages(self._connection, self._scope.user_id, [message_id]):
+        if message_id in hidden_messages(self._connection, self._scope.user_id, [message_id]):
             raise Conflict(
                 f"message {message_id!r} is hidden with a memory that comes from it",
                 hint="Undo the deletion of that memory",
@@ -199,37 +197,35 @@ class MemoryWriter(MemoryInserter):
                 hint="Undo takes back a deletion",
                 reason="no_change",
             )
-        taken_back = [await self._last_deletion(key) for key in row["deletion"] or ()]
-        changes = [await self._taking_back(each) for each in taken_back if each is not None]
-        await self._write(*changes)
-        await remover.end_deletion(message_id)
-        await remover.show([message_id])
-        await remover.withdraw_summaries([message_id])
+        taken_back = [self._last_deletion(key) for key in row["deletion"] or ()]
+        changes = [self._taking_back(each) for each in taken_back if each is not None]
+        self._write(*changes)
+        remover.end_deletion(message_id)
+        remover.show([message_id])
+        remover.withdraw_summaries([message_id])
         return [change.row["memory_key"] for change in changes]
 
-    async def _last_deletion(self, memory_key: str) -> Mapping[str, Any] | None:
+    def _last_deletion(self, memory_key: str) -> Mapping[str, Any] | None:
         """Return the deletion of a memory, None if it was restored or purged."""
-        last = await last_revision(self._connection, self._scope.user_id, memory_key)
+        last = last_revision(self._connection, self._scope.user_id, memory_key)
         return last if last is not None and last["event"] == "DELETE" else None
 
-    async def _show_sources(
-        self, changes: Sequence[PendingChange], last: Mapping[str, Any]
-    ) -> None:
+    def _show_sources(self, changes: Sequence[PendingChange], last: Mapping[str, Any]) -> None:
         """Show the messages that a deletion hid; let summaries be made with them again."""
         remover = MessageRemover(self._connection, self._locks, self._scope.user_id)
         shown = set(last["before"].get(HIDDEN, {}).get("messages", ()))
-        others = await hidden_messages(self._connection, self._scope.user_id, shown)
-        await remover.show(shown - others)
+        others = hidden_messages(self._connection, self._scope.user_id, shown)
+        remover.show(shown - others)
         is_restored = (c.row["deleted_at"] is not None and not c.hides for c in changes)
         restored = [c.row for c, is_back in zip(changes, is_restored, strict=True) if is_back]
         sources = {name for row in restored for name in row["source_message_ids"]}
-        await remover.withdraw_summaries(sources)
+        remover.withdraw_summaries(sources)
 
-    async def _changes_back(self, last: Mapping[str, Any]) -> list[PendingChange]:
+    def _changes_back(self, last: Mapping[str, Any]) -> list[PendingChange]:
         """Return what takes back a change, with the others of the fact that made it."""
         taken_back, successor = [last], None
         if last["other_key"] is not None:
-            successor = await self._find(last["other_key"])
+            successor = self._find(last["other_key"])
             if successor["superseded_by"] is not None:
                 raise Conflict(
                     f"memory {last['other_key']!r}, its successor, was superseded itself",
@@ -237,30 +233,30 @@ class MemoryWriter(MemoryInserter):
                     reason="superseded",
                 )
             user_id = self._scope.user_id
-            taken_back = await revisions_by(self._connection, user_id, last["other_key"])
+            taken_back = revisions_by(self._connection, user_id, last["other_key"])
         changes = []
         for key in last["before"].get(HIDDEN, {}).get("memories", ()):
-            digest = await self._last_deletion(key)
+            digest = self._last_deletion(key)
             taken_back += [digest] if digest is not None else []
-        changes += [await self._taking_back(revision) for revision in taken_back]
+        changes += [self._taking_back(revision) for revision in taken_back]
         if successor is not None and successor["deleted_at"] is None:
             hidden = {"deleted_at": self._locks.now}
             reason = f"undo of {last['memory_key']}"
             changes.append(PendingChange(successor, hidden, "UNDO", reason))
         return changes
 
-    async def _taking_back(self, revision: Mapping[str, Any]) -> PendingChange:
+    def _taking_back(self, revision: Mapping[str, Any]) -> PendingChange:
         """Mark a change as undone, and return the change that takes it back."""
-        row = await self._find(revision["memory_key"])
+        row = self._find(revision["memory_key"])
         values = {n: value for n, value in revision["before"].items() if n != HIDDEN}
         if revision["event"] == "DELETE" and self._has_expired({**row, **values}):
             values["expires_at"] = None  # it would be hidden still
-        await mark_undone(self._connection, revision)
+        mark_undone(self._connection, revision)
         reason = f"undo of {revision['event']}"
         restored = with_search_text(row, values)
         return PendingChange(row, restored, "UNDO", reason, revision["other_key"])
 
-    async def take_back(self, run: str, limit: int) -> tuple[list[str], bool]:
+    def take_back(self, run: str, limit: int) -> tuple[list[str], bool]:
         """Hide the last memories that an extraction added, and restore what they replaced.
 
         Return the changed keys, and whether nothing of the run is left.
@@ -269,35 +265,35 @@ class MemoryWriter(MemoryInserter):
         statement = filter_visible(select(memories.c.memory_key), self._scope)
         statement = statement.where(of_run, memories.c.deleted_at.is_(None))
         latest_first = statement.order_by(memories.c.created_at.desc(), memories.c.memory_key)
-        keys = list(await self._connection.scalars(latest_first.limit(limit)))
-        changed = [name for key in keys for name in await self._take_back_memory(key, run)]
+        keys = list(self._connection.scalars(latest_first.limit(limit)))
+        changed = [name for key in keys for name in self._take_back_memory(key, run)]
         if len(keys) == limit:
             return changed, False
-        return changed + await self._take_back_ends(run), True
+        return changed + self._take_back_ends(run), True
 
-    async def _take_back_memory(self, memory_key: str, run: str) -> list[str]:
+    def _take_back_memory(self, memory_key: str, run: str) -> list[str]:
         """Hide a memory that an extraction added; return it with what changed because of it.
 
         What holds in its place stays, as the successor of what it replaced itself.
         """
-        row = await self._find(memory_key)
-        successor = await self._find_any(row["superseded_by"])
+        row = self._find(memory_key)
+        successor = self._find_any(row["superseded_by"])
         hidden = PendingChange(row, {"deleted_at": self._locks.now}, "UNDO", f"undo of {run}")
         if successor is None or successor["deleted_at"] is not None:
-            ended = await revisions_by(self._connection, self._scope.user_id, memory_key)
-            changes = [await self._taking_back(revision) for revision in ended]
-            await self._write(*changes, hidden)
+            ended = revisions_by(self._connection, self._scope.user_id, memory_key)
+            changes = [self._taking_back(revision) for revision in ended]
+            self._write(*changes, hidden)
             return [change.row["memory_key"] for change in (*changes, hidden)]
-        predecessor = await self._find_any(row["supersedes"])
+        predecessor = self._find_any(row["supersedes"])
         if predecessor is not None and predecessor["superseded_by"] == memory_key:
-            await self._relink(predecessor, row, successor)
+            self._relink(predecessor, row, successor)
         else:
             key = (memories.c.user_id == row["user_id"], memories.c.supersedes == memory_key)
-            await self._connection.execute(update(memories).where(*key).values(supersedes=None))
-        await self._write(hidden)
+            self._connection.execute(update(memories).where(*key).values(supersedes=None))
+        self._write(hidden)
         return [memory_key, successor["memory_key"]]
 
-    async def _take_back_ends(self, run: str) -> list[str]:
+    def _take_back_ends(self, run: str) -> list[str]:
         """Restore the memories that an extraction ended because somebody asked to forget them."""
         statement = select(revisions.c.memory_key, revisions.c.number).where(
             revisions.c.user_id == self._scope.user_id,
@@ -307,37 +303,37 @@ class MemoryWriter(MemoryInserter):
             revisions.c.undone.is_(False),
         )
         changes = []
-        for row in (await self._connection.execute(statement)).all():
-            last = await last_revision(self._connection, self._scope.user_id, row.memory_key)
+        for row in self._connection.execute(statement).all():
+            last = last_revision(self._connection, self._scope.user_id, row.memory_key)
             if last is not None and last["number"] == row.number:  # nobody has changed it since
-                changes.append(await self._taking_back(last))
-        await self._write(*changes)
+                changes.append(self._taking_back(last))
+        self._write(*changes)
         return [change.row["memory_key"] for change in changes]
 
-    async def forget_reading(self, run: str) -> int:
+    def forget_reading(self, run: str) -> int:
         """Let the messages of an extraction be read again; return their number."""
-        return await forget_reading(self._connection, self._scope, run)
+        return forget_reading(self._connection, self._scope, run)
 
-    async def find_content(self, memory_key: str) -> str | None:
+    def find_content(self, memory_key: str) -> str | None:
         """Return the content of a memory of the user; None if there is none."""
         statement = select(memories.c.content).where(
             memories.c.user_id == self._scope.user_id, memories.c.memory_key == memory_key
         )
-        return await self._connection.scalar(statement)
+        return self._connection.scalar(statement)
 
-    async def must_stay(self, memory_key: str, origin: Origin) -> bool:
+    def must_stay(self, memory_key: str, origin: Origin) -> bool:
         """Return True if a plan may not replace a memory: others said it, not who speaks now.
 
         What the user said is replaced by the user only; in a space, by its author only.
         """
-        row = await self._find_any(memory_key)
+        row = self._find_any(memory_key)
         if row is None or row["deleted_at"] is not None:
             return False
         is_user = row["provenance"]["origin"] == Origin.USER
         is_own = self._locks.is_own(self._scope, row["author"])
         return not is_own or (is_user and origin is not Origin.USER)
 
-    async def find_equal(self, memory: NewMemory) -> dict[str, bool]:
+    def find_equal(self, memory: NewMemory) -> dict[str, bool]:
         """Return the valid memories with the same content about the same subject.
 
         The values say whether they are unconfirmed claims. In a space, claims of other members are
@@ -352,19 +348,19 @@ class MemoryWriter(MemoryInserter):
         )
         if self._scope.project is not None:  # one of another project is not read here
             statement = statement.where(in_project(memories, self._scope.project))
-        rows = await self._connection.execute(statement)
+        rows = self._connection.execute(statement)
         if self._scope.author is None:
             return {row.memory_key: "conflicts_with" in row.provenance for row in rows}
         mine = self._scope.author
         said = (row for row in rows if row.author == mine or "conflicts_with" not in row.provenance)
         return {row.memory_key: False for row in said}
 
-    async def find_own_claim(self, memory_key: str) -> str | None:
+    def find_own_claim(self, memory_key: str) -> str | None:
         """Return what the writer said against a memory of another member before."""
         statement = self._select_current(memories.c.memory_key, memories.c.provenance)
         named = mentions(memories.c.provenance, [memory_key])
         mine = statement.where(memories.c.author == self._scope.author, named)
-        claims = (await self._connection.execute(mine.order_by(memories.c.created_at.desc()))).all()
+        claims = self._connection.execute(mine.order_by(memories.c.created_at.desc())).all()
         keys = (r.memory_key for r in claims if memory_key in r.provenance["conflicts_with"])
         return next(keys, None)
 
@@ -378,28 +374,28 @@ class MemoryWriter(MemoryInserter):
             or_(memories.c.expires_at.is_(None), memories.c.expires_at > now),
         )
 
-    async def _write(self, *changes: PendingChange) -> None:
+    def _write(self, *changes: PendingChange) -> None:
         for change in changes:
             self._locks.require_own(self._scope, change.row["author"])
         actor = self._scope.author or self._actor
-        await write_changes(self._connection, self._locks, changes, actor, self._run)
+        write_changes(self._connection, self._locks, changes, actor, self._run)
         expiry = MessageExpiry(self._connection, self._locks, self._scope.user_id)
-        await expiry.follow({name for change in changes for name in change.expiring_sources})
+        expiry.follow({name for change in changes for name in change.expiring_sources})
 
-    async def _find(self, memory_key: str) -> StoredRow:
-        row = await self._find_any(memory_key)
+    def _find(self, memory_key: str) -> StoredRow:
+        row = self._find_any(memory_key)
         if row is None:
             raise memory_not_found(memory_key)
         return row
 
-    async def _find_any(self, memory_key: str | None) -> StoredRow | None:
+    def _find_any(self, memory_key: str | None) -> StoredRow | None:
         statement = filter_visible(select(memories), self._scope)
         statement = statement.where(memories.c.memory_key == memory_key)
-        row = (await self._connection.execute(statement)).mappings().one_or_none()
+        row = self._connection.execute(statement).mappings().one_or_none()
         return dict(row) if row is not None else None
 
-    async def _require(self, memory_key: str) -> StoredRow:
-        row = await self._find(memory_key)
+    def _require(self, memory_key: str) -> StoredRow:
+        row = self._find(memory_key)
         if row["deleted_at"] is not None:
             raise NotFound(f"memory {memory_key!r} is deleted", hint="Undo that first")
         return row

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import exists, func, literal, or_, select, union_all, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, exists, func, literal, or_, select, union_all, update
 
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
@@ -66,15 +65,15 @@ class Projects:
         if old == new or not await self._database.fetch(select(literal(1)).where(or_(*is_left))):
             return 0
 
-        async def work(connection: AsyncConnection) -> int:
-            await lock_users(connection, [user_id])
+        def work(connection: Connection) -> int:
+            lock_users(connection, [user_id])
             count = 0
             for table in (messages, memories, traces):
                 moved = update(table).where(table.c.user_id == user_id, table.c.project == old)
-                count += (await connection.execute(moved.values(project=new))).rowcount
+                count += connection.execute(moved.values(project=new)).rowcount
             # Readers drop the indexes that have the old name.
             epoch = update(users).where(users.c.user_id == user_id).values(epoch=new_epoch())
-            await connection.execute(epoch)
+            connection.execute(epoch)
             return count
 
         return await self._database.transact(work)

@@ -6,8 +6,7 @@ from enum import StrEnum
 from itertools import chain, islice
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, delete, insert, select, update
 
 from memrecall.errors import CallerError, Conflict, MemrecallError, StorageBusy
 from memrecall.scope import Scope
@@ -180,24 +179,22 @@ async def _write(
 ) -> WriteResult:
     batch = MessageBatch(entries)
 
-    async def work(connection: AsyncConnection) -> WriteResult:
+    def work(connection: Connection) -> WriteResult:
         scopes = {entry.scope for entry in entries}
-        locks = await lock_scopes(connection, scopes, with_sessions=True, wait=wait)
-        result = await insert_messages(connection, batch, locks)
-        await locks.save(connection)
+        locks = lock_scopes(connection, scopes, with_sessions=True, wait=wait)
+        result = insert_messages(connection, batch, locks)
+        locks.save(connection)
         return result
 
     return await database.transact(work)
 
 
-async def insert_messages(
-    connection: AsyncConnection, batch: MessageBatch, locks: Locks
-) -> WriteResult:
+def insert_messages(connection: Connection, batch: MessageBatch, locks: Locks) -> WriteResult:
     """Insert the messages that are not stored yet; the caller saves the locks."""
     looked_up = batch.keys_to_look_up()
-    stored_rows = await _find_stored(connection, looked_up) if looked_up else {}
+    stored_rows = _find_stored(connection, looked_up) if looked_up else {}
     batch.recovered_keys = batch.made_keys & stored_rows.keys()
-    erased = await find_erased(connection, [key for key in looked_up if key not in stored_rows])
+    erased = find_erased(connection, [key for key in looked_up if key not in stored_rows])
     new_rows: dict[_Key, dict[str, Any]] = {}
     statuses: list[WriteStatus] = []
     errors: dict[int, CallerError] = {}
@@ -223,16 +220,14 @@ async def insert_messages(
         first.details["conflicts"] = [error.details["message_id"] for error in conflicts]
         raise first
     if new_rows:
-        await execute_prepared(connection, _INSERT, list(new_rows.values()))
+        execute_prepared(connection, _INSERT, list(new_rows.values()))
     return WriteResult(tuple(message_id for _, message_id in batch.keys), tuple(statuses))
 
 
-async def _find_stored(
-    connection: AsyncConnection, keys: Sequence[_Key]
-) -> dict[_Key, Mapping[str, Any]]:
+def _find_stored(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, Mapping[str, Any]]:
     """Return the rows that have ids of the batch; Conflict if a memory has one."""
     memory_keys = (memories.c.user_id, memories.c.memory_key)
-    conflicts = await select_by_keys(connection, _MEMORIES, memory_keys, keys)
+    conflicts = select_by_keys(connection, _MEMORIES, memory_keys, keys)
     if conflicts:
         raise Conflict(
             f"message_id {conflicts[0]['memory_key']!r} is the key of a memory",
@@ -241,27 +236,25 @@ async def _find_stored(
             message_id=conflicts[0]["memory_key"],
         )
     message_keys = (messages.c.user_id, messages.c.message_id)
-    rows = await select_by_keys(connection, _STORED, message_keys, keys)
+    rows = select_by_keys(connection, _STORED, message_keys, keys)
     return {(row["user_id"], row["message_id"]): dict(row) for row in rows}
 
 
-async def find_erased(connection: AsyncConnection, keys: Sequence[_Key]) -> set[_Key]:
+def find_erased(connection: Connection, keys: Sequence[_Key]) -> set[_Key]:
     """Return the ids of messages that were erased: sent or imported again, they stay so."""
     columns = (tombstones.c.user_id, tombstones.c.key)
-    rows = await select_by_keys(connection, _ERASED, columns, keys)
+    rows = select_by_keys(connection, _ERASED, columns, keys)
     return {(row["user_id"], row["key"]) for row in rows}
 
 
-async def release_ids(
-    connection: AsyncConnection, user_id: str, message_ids: Sequence[str]
-) -> None:
+def release_ids(connection: Connection, user_id: str, message_ids: Sequence[str]) -> None:
     """Let messages that were just erased be stored again."""
     of_user = (tombstones.c.user_id == user_id, tombstones.c.kind == "message")
     for batch in split(message_ids):
-        await connection.execute(delete(tombstones).where(*of_user, tombstones.c.key.in_(batch)))
+        connection.execute(delete(tombstones).where(*of_user, tombstones.c.key.in_(batch)))
     # Without tombstones, only a new epoch makes readers drop the messages.
     epoch = update(users).where(users.c.user_id == user_id).values(epoch=new_epoch())
-    await connection.execute(epoch)
+    connection.execute(epoch)
 
 
 def _require_equal(entry: ScopedMessage, stored: Mapping[str, Any], *, in_batch: bool) -> None:

@@ -1,10 +1,10 @@
 """Reading one user's messages: by time, around a message, along a branch."""
 
 import operator
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import Any, Literal, get_args
 
@@ -109,31 +109,35 @@ class Timeline:
         """Store a batch, all or nothing; an equal message is not stored twice."""
         return await write_messages(self._database, [ScopedMessage(self._scope, m) for m in batch])
 
-    async def get(self, message_id: str, reads: Reads | None = None) -> Message:
+    async def get(self, message_id: str) -> Message:
         """Return one message; NotFound if the scope has none of that id."""
-        items = await self.get_many([message_id], reads)
+        return await self._database.read_together(partial(self._read_one, message_id))
+
+    async def get_many(self, message_ids: Sequence[str]) -> list[Message]:
+        """Return the messages that exist, in no particular order."""
+        return await self._database.read_together(partial(self.read_many, message_ids))
+
+    def read_many(self, message_ids: Sequence[str], reads: Reads) -> list[Message]:
+        """Return the same among other reads."""
+        if self._scope.spaces:
+
+            def read(scope: Scope, keys: list[str]) -> list[Message]:
+                return Timeline(self._database, scope, self._limits).read_many(keys, reads)
+
+            return read_by_owner(reads, self._scope, message_ids, read)
+        owner = self._owner()
+        statement = _select_by_id(tuple(owner))
+        items: list[Message] = []
+        for batch in split(message_ids):
+            rows = reads.fetch(statement, {**owner, "ids": list(batch)})
+            items += show_writers(reads, self._scope, list(map(to_message, rows)))
+        return items
+
+    def _read_one(self, message_id: str, reads: Reads) -> Message:
+        items = self.read_many([message_id], reads)
         if not items:
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         return items[0]
-
-    async def get_many(
-        self, message_ids: Sequence[str], reads: Reads | None = None
-    ) -> list[Message]:
-        """Return the messages that exist, in no particular order."""
-        if self._scope.spaces:
-
-            def read(scope: Scope, keys: list[str]) -> Awaitable[list[Message]]:
-                return Timeline(self._database, scope, self._limits).get_many(keys, reads)
-
-            return await read_by_owner(reads or self._database, self._scope, message_ids, read)
-        owner = self._owner()
-        statement = _select_by_id(tuple(owner))
-        reads = reads or self._database
-        items: list[Message] = []
-        for batch in split(message_ids):
-            rows = await reads.fetch(statement, {**owner, "ids": list(batch)})
-            items += await show_writers(reads, self._scope, list(map(to_message, rows)))
-        return items
 
     async def find_state(self, message_id: str) -> MessageState | None:
         """Return what became of a message; None if the scope never had it."""
@@ -213,11 +217,11 @@ class Timeline:
             # The index has equal times by id in the other direction only. From the first time on,
             # it is sought by id; otherwise an import with one time would be sorted as a whole.
             statement = _select_earliest((*parameters, *conditions))
-            if not (first := await self._fetch(self._database, statement, parameters)):
+            if not (first := await self._fetch(statement, parameters)):
                 return StoredPage(())
             parameters |= {"from_ts": first[0].ts, "from_id": ""}
         page = _select_page(self._database.dialect, (*parameters, *conditions), order)
-        rows = await self._fetch(self._database, page, parameters)
+        rows = await self._fetch(page, parameters)
         key_of = operator.attrgetter("ts", "message_id")
         size = min(page_size, self._limits.cut(rows))
         return make_page(rows, size, self._limits.secret, binding, key_of)
@@ -231,20 +235,21 @@ class Timeline:
         """
         space_id, key = self._scope.split_key(message_id)
         if space_id is not None:
-            inside, _ = await enter_space(self._database, self._scope, space_id)
+            enter = partial(enter_space, scope=self._scope, space_id=space_id)
+            inside, _ = await self._database.read_together(enter)
             timeline = Timeline(self._database, inside, self._limits)
             page = await timeline.neighbors(key, before=before, after=after)
             return StoredPage(tuple(qualify_row(row, space_id) for row in page.items))
         require_limit("before", before, LARGEST_PAGE, smallest=0)
         require_limit("after", after, LARGEST_PAGE, smallest=0)
 
-        async def read(reads: Reads) -> tuple[Message, list[Message], list[Message]]:
-            anchor = await self.get(message_id, reads)
+        def read(reads: Reads) -> tuple[Message, list[Message], list[Message]]:
+            anchor = self._read_one(message_id, reads)
             key = self._owner() | {"from_ts": anchor.ts, "from_id": anchor.message_id}
             found = []
             for direction, count in ((desc, before), (asc, after)):
                 statement = _select_near(direction, tuple(key))
-                found.append(await self._fetch(reads, statement, {**key, "count": count}))
+                found.append(self._read(statement, {**key, "count": count}, reads))
             return anchor, found[0], found[1]
 
         anchor, earlier, later = await self._database.read_together(read)
@@ -279,13 +284,16 @@ class Timeline:
         owner["of_project"] = self._scope.read_project
         return {name: value for name, value in owner.items() if value is not None}
 
-    async def _fetch(
-        self, reads: Reads, statement: Executable, parameters: Mapping[str, Any]
+    async def _fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Message]:
+        return await self._database.read_together(partial(self._read, statement, parameters))
+
+    def _read(
+        self, statement: Executable, parameters: Mapping[str, Any], reads: Reads
     ) -> list[Message]:
         if not parameters["count"]:
             return []
-        rows = [to_message(row) for row in await reads.fetch(statement, parameters)]
-        return await show_writers(reads, self._scope, rows)
+        rows = [to_message(row) for row in reads.fetch(statement, parameters)]
+        return show_writers(reads, self._scope, rows)
 
 
 def _alternate(first: Sequence[Message], second: Sequence[Message]) -> Iterator[Message]:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, func, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ColumnElement, Connection, case, func, select, tuple_, update
 
 from memrecall.errors import Conflict
 from memrecall.scope import Scope
@@ -137,7 +136,7 @@ class UnreadMessages:
         return [(row.extracted_by, row.number) for row in rows]
 
 
-async def note_reading(connection: AsyncConnection, user_id: str, reading: Reading) -> None:
+def note_reading(connection: Connection, user_id: str, reading: Reading) -> None:
     """Note that messages were read; Conflict if a run may not read one of them any more."""
     unread: list[Any] = [messages.c.user_id == user_id, messages.c.extracted_by.is_(None)]
     if reading.run is not None:
@@ -146,7 +145,7 @@ async def note_reading(connection: AsyncConnection, user_id: str, reading: Readi
     for batch in split(list(reading.message_ids)):
         statement = update(messages).where(*unread, messages.c.message_id.in_(batch))
         values = {"extracted_by": reading.run or BY_ADD}
-        noted += (await connection.execute(statement.values(values))).rowcount
+        noted += connection.execute(statement.values(values)).rowcount
     if reading.run is not None and noted < len(reading.message_ids):
         raise Conflict(
             "messages were read, deleted or erased while the model read them",
@@ -155,11 +154,11 @@ async def note_reading(connection: AsyncConnection, user_id: str, reading: Readi
         )
 
 
-async def forget_reading(connection: AsyncConnection, scope: Scope, run: str) -> int:
+def forget_reading(connection: Connection, scope: Scope, run: str) -> int:
     """Let the messages of a run be read again; return their number."""
     of_run = filter_scope(select(messages.c.message_id), messages, scope)
-    ids = list(await connection.scalars(of_run.where(messages.c.extracted_by == run)))
+    ids = list(connection.scalars(of_run.where(messages.c.extracted_by == run)))
     for batch in split(ids):
         of_user = (messages.c.user_id == scope.user_id, messages.c.message_id.in_(batch))
-        await connection.execute(update(messages).where(*of_user).values(extracted_by=None))
+        connection.execute(update(messages).where(*of_user).values(extracted_by=None))
     return len(ids)

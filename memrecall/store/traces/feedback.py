@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Row, Select, delete, select
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
@@ -121,16 +120,14 @@ class FeedbackWriter:
             statement = statement.where(feedback.c.agent_id == self._scope.agent_id)
         await self._database.transact(lambda c: c.execute(statement))
 
-    async def _set(
-        self, connection: AsyncConnection, trace_id: str, fields: dict[str, Any]
-    ) -> None:
-        locks = await lock_existing_user(connection, self._scope)
+    def _set(self, connection: Connection, trace_id: str, fields: dict[str, Any]) -> None:
+        locks = lock_existing_user(connection, self._scope)
         columns = (traces.c.agent_id, traces.c.query, traces.c.body)
         statement = filter_scope(select(*columns), traces, self._scope)
-        row = (await connection.execute(statement.where(traces.c.trace_id == trace_id))).first()
+        row = connection.execute(statement.where(traces.c.trace_id == trace_id)).first()
         if row is None:
             raise NotFound(f"there is no trace {trace_id!r}", hint="Check the id and the user")
-        await self._require_stored(connection, fields["evidence"])
+        self._require_stored(connection, fields["evidence"])
         recall = {"trace_id": trace_id, "agent_id": row.agent_id, "query": row.query}
         now = row.body.get("now")  # the time that the question was about
         times = {
@@ -138,16 +135,16 @@ class FeedbackWriter:
             "updated_at": locks.now,
         }
         values = {"user_id": self._scope.user_id, **recall, **times, **fields}
-        await connection.execute(upsert(connection, feedback, _WRITTEN), values)
-        await locks.save(connection, is_activity=False)
+        connection.execute(upsert(connection, feedback, _WRITTEN), values)
+        locks.save(connection, is_activity=False)
 
-    async def _require_stored(self, connection: AsyncConnection, keys: Sequence[str]) -> None:
+    def _require_stored(self, connection: Connection, keys: Sequence[str]) -> None:
         """Raise InvalidArgument unless the user has messages and memories of these keys."""
         missing = set(keys)
         for table, key in ((messages, messages.c.message_id), (memories, memories.c.memory_key)):
             visible = filter_scope(select(key), table, replace(self._scope, session_id=None))
             visible = visible.where(is_visible(table), key.in_(list(keys)))
-            missing -= set(await connection.scalars(visible))
+            missing -= set(connection.scalars(visible))
         if missing:
             raise InvalidArgument(
                 f"the user has no message or memory {min(missing)!r}", hint="Check the id"

@@ -9,8 +9,7 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Select, delete, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Select, delete, insert, select
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
@@ -197,21 +196,19 @@ class Traces:
         summaries = [TraceSummary(**row._mapping) for row in rows]
         return [replace(s, query="") if s.query in hidden else s for s in summaries]
 
-    async def _add(
-        self, connection: AsyncConnection, row: dict[str, Any], oldest: datetime
-    ) -> None:
-        locks = await lock_existing_user(connection, self._scope)
+    def _add(self, connection: Connection, row: dict[str, Any], oldest: datetime) -> None:
+        locks = lock_existing_user(connection, self._scope)
         of_user = traces.c.user_id == self._scope.user_id
         # Deleted before the insert: the new trace stays even if it records an old recall.
-        await connection.execute(delete(traces).where(of_user, traces.c.created_at < oldest))
+        connection.execute(delete(traces).where(of_user, traces.c.created_at < oldest))
         statement = select(traces.c.query, traces.c.body)
         statement = statement.where(of_user, traces.c.trace_id == row["trace_id"])
-        stored = (await connection.execute(statement)).mappings().one_or_none()
+        stored = connection.execute(statement).mappings().one_or_none()
         if stored is None:
-            await connection.execute(insert(traces), row)
+            connection.execute(insert(traces), row)
         else:
             _require_equal(row, stored)
-        await locks.save(connection)  # the version stays: a search finds nothing new
+        locks.save(connection)  # the version stays: a search finds nothing new
 
 
 async def find_deleted(database: Database, user_id: str, keys: Collection[str]) -> set[str]:

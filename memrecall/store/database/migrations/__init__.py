@@ -7,10 +7,8 @@ processes that open an old database at once do not both upgrade it.
 
 import secrets
 from importlib import resources
-from typing import cast
 
 from sqlalchemy import Connection, insert, inspect, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew, StorageError, StorageReadOnly
 from memrecall.store.database.distribution import (
@@ -25,6 +23,7 @@ from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.statements import new_epoch
 from memrecall.store.database.tables import meta, metadata
 from memrecall.text import TEXT_VERSION, analyze
+from memrecall.workers import in_thread
 
 LATEST = 14
 
@@ -50,16 +49,20 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
 async def _read_version(database: Database) -> int:
     if database.file is None:
         async with database.read() as connection:
-            return await schema_version(connection)
-    # In one trip to a thread: a connection of aiosqlite makes dozens.
-    return await database.read_together(lambda reads: schema_version(cast(AsyncConnection, reads)))
+            return await connection.run_sync(schema_version)
+
+    def read() -> int:
+        with database.read_inline() as connection:
+            return schema_version(connection)
+
+    return await in_thread(read)  # a connection of aiosqlite makes dozens of trips to one
 
 
-async def schema_version(connection: AsyncConnection) -> int:
+def schema_version(connection: Connection) -> int:
     """Return the version of a database's schema; 0 if it is empty."""
-    if meta.name not in await connection.run_sync(_get_table_names):
+    if meta.name not in _get_table_names(connection):
         return 0
-    stored = await connection.scalar(select(meta.c.value).where(meta.c.name == "schema_version"))
+    stored = connection.scalar(select(meta.c.value).where(meta.c.name == "schema_version"))
     return int(stored or 0)
 
 
@@ -67,27 +70,27 @@ def _get_table_names(connection: Connection) -> set[str]:
     return set(inspect(connection).get_table_names())
 
 
-async def _upgrade(connection: AsyncConnection, database: Database, target: int) -> None:
+def _upgrade(connection: Connection, database: Database, target: int) -> None:
     if database.file is None:
-        await lock_schema(connection)
+        lock_schema(connection)
     # Read again under the lock: another process may have upgraded meanwhile.
-    version = await schema_version(connection)
+    version = schema_version(connection)
     if version == 0:
-        foreign = await connection.run_sync(_get_table_names) & set(metadata.tables)
+        foreign = _get_table_names(connection) & set(metadata.tables)
         if foreign:
             raise StorageError(
                 f"{database.location} has a table {min(foreign)!r} of another program",
                 hint="Choose an empty database",
             )
-    shards = await read_shard_count(connection) if version else None
+    shards = read_shard_count(connection) if version else None
     if shards is not None:
-        await begin_distributed_changes(connection)
+        begin_distributed_changes(connection)
     for step in range(version + 1, target + 1):
         for statement in _read_script(step, database.dialect.name):
-            await connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(statement)
         if shards is not None:
-            await distribute_new_tables(connection, shards)
-        await _change_rows(connection, step)
+            distribute_new_tables(connection, shards)
+        _change_rows(connection, step)
     if version == 0:
         facts = {
             "schema_version": "0",
@@ -96,9 +99,9 @@ async def _upgrade(connection: AsyncConnection, database: Database, target: int)
             "text_version": str(TEXT_VERSION),
         }
         rows = [{"name": name, "value": value} for name, value in facts.items()]
-        await connection.execute(insert(meta), rows)
+        connection.execute(insert(meta), rows)
     set_version = update(meta).where(meta.c.name == "schema_version")
-    await connection.execute(set_version.values(value=str(target)))
+    connection.execute(set_version.values(value=str(target)))
 
 
 def _read_script(step: int, dialect: str) -> list[str]:
@@ -106,28 +109,28 @@ def _read_script(step: int, dialect: str) -> list[str]:
     return [statement.strip() for statement in script.split(";\n") if statement.strip()]
 
 
-async def _change_rows(connection: AsyncConnection, step: int) -> None:
+def _change_rows(connection: Connection, step: int) -> None:
     """Do what a step needs beyond its SQL."""
     if step == 5:
-        await _index_knowledge(connection)
+        _index_knowledge(connection)
     elif step == 14:  # earlier imports did not count the messages that they stored
-        await count_messages_again(connection)
+        count_messages_again(connection)
 
 
-async def _index_knowledge(connection: AsyncConnection) -> None:
+def _index_knowledge(connection: Connection) -> None:
     """Give entries that were stored before step 5 their search text and change number."""
     key = (knowledge.c.agent_id, knowledge.c.knowledge_key)
     statement = select(*key, knowledge.c.summary, knowledge.c.content).order_by(*key)
     numbers: dict[str, int] = {}
-    for row in (await connection.execute(statement)).all():
+    for row in connection.execute(statement).all():
         numbers[row.agent_id] = number = numbers.get(row.agent_id, 0) + 1
         search_text = analyze(f"{row.summary}\n{row.content}").to_search_text()
         same_row = (key[0] == row.agent_id, key[1] == row.knowledge_key)
         changed = update(knowledge).where(*same_row)
-        await connection.execute(changed.values(search_text=search_text, change_no=number))
+        connection.execute(changed.values(search_text=search_text, change_no=number))
     bases = [
         {"agent_id": agent, "version": number, "epoch": new_epoch()}
         for agent, number in numbers.items()
     ]
     if bases:
-        await connection.execute(insert(knowledge_bases), bases)
+        connection.execute(insert(knowledge_bases), bases)
