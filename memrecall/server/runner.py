@@ -280,7 +280,7 @@ async def serve(
         config.load()  # NiceGUI looks for a loaded server
         if role.is_first:
             await app.start_sweeps()
-            await app.service.memory.resume()
+        await app.service.memory.resume()
         workers = worker_processes(settings.text_workers, _WORKER_MODULES)
         await stack.enter_async_context(workers)
         await stack.enter_async_context(_dashboard_running(has_dashboard))
