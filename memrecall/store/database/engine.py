@@ -365,6 +365,15 @@ class Database:
                 f"{self.location} is open read-only", hint="Open it without --read-only to write"
             )
 
+    async def checkpoint(self) -> None:
+        """Copy SQLite's write-ahead log to the file, as far as nobody reads or writes."""
+        if self._direct is not None:
+            await in_thread(self._checkpoint_inline)
+
+    def _checkpoint_inline(self) -> None:
+        with self.read_inline() as connection:
+            connection.exec_driver_sql(self.dialect.checkpoint_command)
+
     async def truncate_log(self) -> None:
         """Remove erased bytes from SQLite's write-ahead log too, unless the disk is full."""
         if self.dialect.truncate_log_command is None:

@@ -45,6 +45,7 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
         await database.transact(
             lambda connection: _upgrade(connection, database, target), is_long=True
         )
+        await database.checkpoint()
 
 
 async def _read_version(database: Database) -> int:
