@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -93,7 +94,14 @@ async def run_in_shell(line: str) -> Any:
     return json.loads(answer)
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let standard output be a terminal."""
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: True))
+
+
 @pytest.mark.skipif(CURL is None, reason="no curl on this machine")
+@pytest.mark.usefixtures("terminal")
 async def test_printed_command_works(tmp_path: Path) -> None:
     async with run_in_process(tmp_path) as listening:
         assert listening.is_open
@@ -115,6 +123,12 @@ async def test_printed_command_works(tmp_path: Path) -> None:
         assert (await run_in_shell(line.replace("KEY", key)))["items"] == []
 
 
+def test_printed_command_names_no_user_in_a_file() -> None:
+    line = example_request(ServerInfo("http://127.0.0.1:1", True, "ann", "x.db"))
+    assert line == "curl 'http://127.0.0.1:1/v1/users/USER/messages?page_size=3'"
+
+
+@pytest.mark.usefixtures("terminal")
 def test_printed_command_quotes_unusual_names() -> None:
     for name in ("it's; rm -rf /", "张三", "a/b c", "$(x)"):
         words = shlex.split(example_request(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
