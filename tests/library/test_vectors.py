@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -378,6 +379,9 @@ class SteppedEmbedder(GatedEmbedder):
         self.gate.set()
         self.steps = asyncio.Semaphore(0)
 
+    def has_calls(self, count: int) -> bool:
+        return len(self.calls) == count
+
     async def embed(self, texts: Sequence[str]) -> Any:
         vectors = await super().embed(texts)
         await self.steps.acquire()
@@ -396,7 +400,7 @@ async def test_each_batch_is_stored_when_it_comes_back(
         library.vectors.resume()
         vectors = library.store.vectors(stepped.model)
         for stored in (0, 64, 128, 192):
-            await wait_until(lambda calls=stored // 64 + 1: len(stepped.calls) == calls)
+            await wait_until(partial(stepped.has_calls, stored // 64 + 1))
             assert await vectors.count("ann") == stored
             stepped.steps.release()
         await library.vectors.settle()

@@ -66,7 +66,11 @@ async def test_service_that_loads_refuses_requests_at_once(sqlite_service: HttpS
     clients = [await sqlite_service.client_with_key("ann"), sqlite_service.client("wrong")]
     operator = await sqlite_service.client_with_key(permissions=frozenset({Permission.OPERATOR}))
     loaded = asyncio.Event()
-    loading = asyncio.create_task(loaded.wait())
+
+    async def load() -> None:
+        await loaded.wait()
+
+    loading = asyncio.create_task(load())
     sqlite_service.app.service.loading = loading
     for method, path, body in _REQUESTS:
         for client in clients:

@@ -59,11 +59,11 @@ async def stream(report: Report, location: str, name: str, pause: float = 0.0) -
 
 async def stream_in_log(report: Report, location: str, name: str) -> None:
     """Write batches into a new database whose file has no schema yet, as of earlier versions."""
-    Database.checkpoint = do_nothing  # type: ignore[method-assign]
+    Database._checkpoint = do_nothing  # type: ignore[method-assign,assignment]
     await stream(report, location, name)
 
 
-async def do_nothing(_: object) -> None:
+def do_nothing(_: object) -> None:
     """Copy nothing from the log to the file."""
 
 

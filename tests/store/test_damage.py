@@ -209,6 +209,14 @@ async def test_database_whose_schema_was_in_its_log_is_not_made_anew(
         assert await ids(store.timeline(ANN)) == []
 
 
+@pytest.mark.concurrent
+async def test_schema_that_a_killed_process_left_in_the_log_is_saved(tmp_path: Path) -> None:
+    file = tmp_path / "memrecall.db"
+    kill_a_writer(file, task=process.stream_in_log)
+    async with await Store.open(str(file)):
+        assert file.stat().st_size > 4096
+
+
 async def test_log_that_another_process_empties_is_not_cut(tmp_path: Path) -> None:
     file = tmp_path / "memrecall.db"
     async with await Store.open(str(file)) as store, await Store.open(str(file)) as other:

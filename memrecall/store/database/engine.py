@@ -33,7 +33,7 @@ from memrecall.store.database.connections import (
 )
 from memrecall.store.database.dialect import ConnectionOptions, type_error
 from memrecall.store.database.dialects import parse_location
-from memrecall.store.database.integrity import FileGuard
+from memrecall.store.database.integrity import LARGEST_PAGE, FileGuard
 from memrecall.store.database.write_state import (
     ERASURE,
     Erasure,
@@ -365,12 +365,20 @@ class Database:
                 f"{self.location} is open read-only", hint="Open it without --read-only to write"
             )
 
-    async def checkpoint(self) -> None:
-        """Copy SQLite's write-ahead log to the file, as far as nobody reads or writes."""
-        if self._direct is not None:
-            await in_thread(self._checkpoint_inline)
+    async def save_schema(self, *, is_changed: bool) -> None:
+        """Copy SQLite's write-ahead log to the file if the file lacks the schema.
 
-    def _checkpoint_inline(self) -> None:
+        Without its log, or with a part of it, such a file would be taken for a new database.
+        """
+        if self.file is None or self.is_read_only:
+            return
+        if is_changed or self.file.stat().st_size <= LARGEST_PAGE:
+            try:
+                await in_thread(self._checkpoint)
+            except StorageError as error:  # SQLite copies the log later
+                log.warning("the schema is in the log only: %s", error)
+
+    def _checkpoint(self) -> None:
         with self.read_inline() as connection:
             connection.exec_driver_sql(self.dialect.checkpoint_command)
 

@@ -29,8 +29,11 @@ from memrecall.text import TEXT_VERSION, analyze
 LATEST = 14
 
 
-async def upgrade(database: Database, target: int = LATEST) -> None:
-    """Upgrade the schema to version `target`; SchemaTooNew if it is newer than this package."""
+async def upgrade(database: Database, target: int = LATEST) -> bool:
+    """Upgrade the schema to version `target`, and return whether it was older.
+
+    SchemaTooNew if it is newer than this package.
+    """
     version = await _read_version(database)
     if version > LATEST:
         raise SchemaTooNew(
@@ -45,7 +48,7 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
         await database.transact(
             lambda connection: _upgrade(connection, database, target), is_long=True
         )
-        await database.checkpoint()
+    return version < target
 
 
 async def _read_version(database: Database) -> int:
