@@ -15,8 +15,8 @@ from memrecall.errors import (
     CallerError,
     Conflict,
     InvalidArgument,
+    MemrecallError,
     NotFound,
-    StorageError,
     describe_for_log,
 )
 from memrecall.extraction.protocol import Utterance
@@ -218,7 +218,7 @@ class Extractions:
             try:
                 if await self._look():
                     seconds = LEASE.total_seconds()
-            except StorageError as error:
+            except MemrecallError as error:
                 log.warning("left jobs are not looked for: %s", describe_for_log(error))
             await asyncio.sleep(seconds)
 
