@@ -384,7 +384,7 @@ class Jobs:
 
     async def find_open(
         self, store: Store, user_ids: Sequence[str]
-    ) -> "list[tuple[str, dict[str, Any]]]":
+    ) -> Sequence[tuple[str, dict[str, Any]]]:
         """Return the jobs of users that have not ended, each with its user, as whole states."""
         found = await find_open_jobs(store.database, user_ids, ENDED)
         return [(user_id, _whole_state(name, latest)) for user_id, name, latest in found]
