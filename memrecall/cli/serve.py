@@ -269,10 +269,14 @@ def _announce(listening: Any, key: str = "KEY", *, read_only: bool = False) -> N
 
 
 def example_request(listening: Any, key: str = "KEY") -> str:
-    """Return a curl command that works as it is, or with a key in place of KEY."""
+    """Return a curl command that works on a terminal as it is, or with a key in place of KEY.
+
+    Elsewhere `USER` stands for the user: the output may be kept as a log, and logs name no users.
+    """
     key = "" if listening.is_open else f' -H "Authorization: Bearer {key}"'
     if listening.sample_user is not None:
-        path = f"/v1/users/{quote(listening.sample_user, safe='')}/messages?page_size=3"
+        user = quote(listening.sample_user, safe="") if sys.stdout.isatty() else "USER"
+        path = f"/v1/users/{user}/messages?page_size=3"
         return f"curl {shlex.quote(listening.url + path)}{key}"
     body = '{"messages": [{"role": "user", "content": "I do not eat spicy food"}]}'
     url = f"{listening.url}/v1/users/me/messages"

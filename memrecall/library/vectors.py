@@ -50,9 +50,9 @@ from memrecall.timing.deadlines import current_deadline, in_background, seconds_
 
 log = logging.getLogger(__name__)
 
-# A piece is stored at once. Its characters take the local model half a second.
+# The characters of a piece take the local model half a second.
 _PIECE_ROWS, _PIECE_CHARACTERS, _PIECE_USERS = 256, 16_000, 64
-_BATCHES = 4  # of a piece: what came back is stored although a later one failed
+_BATCHES = 4  # of a piece: each is stored when it comes back
 _PIECE_SECONDS = 60.0  # after which the embedder counts as failed
 _FAST = 0.25  # of these seconds: after such a piece, the next one may be larger
 _TURN = 100  # what a turn costs beside its characters: also one that fails
@@ -415,40 +415,40 @@ class VectorWriter:
         items: Sequence[_Item],
         write: Callable[[Sequence[_Item], Vectors], Awaitable[None]],
     ) -> None:
-        """Store a vector for each item; in a failure, for those that were embedded before it."""
+        """Store a vector for each item, batch by batch: what came back stays if others fail."""
         with suppress(EmbedderFailed):  # Not known yet: the first vectors say it.
             await self._store.vectors(embedder.model).check_model(embedder.dimensions)
-        found: dict[str, Floats] = {}
-        try:
-            await self._embed_within(seconds, embedder, [item.text for item in items], found)
-        finally:
-            done = [item for item in items if item.text in found]
-            if done:
-                await write(done, np.stack([found[item.text] for item in done]))
-
-    async def _embed_within(
-        self, seconds: float, embedder: Embedder, texts: Sequence[str], found: dict[str, Floats]
-    ) -> None:
-        """Find the vectors of texts, batch by batch."""
         # A message and the memory made of it have the same text, which is embedded once. Texts of
         # similar length cost least together.
-        texts = sorted(dict.fromkeys(texts), key=len, reverse=True)
+        texts = sorted({item.text for item in items}, key=len, reverse=True)
         size = -(-self._piece_rows // _BATCHES)
-        clock = asyncio.get_running_loop().time
-        begin = clock()
-        try:
-            async with embedder_in_time(seconds):
-                for start in range(0, len(texts), size):
-                    batch = texts[start : start + size]
-                    found |= zip(batch, await embedder.embed(batch), strict=True)
-                    self._breaker.close()
-        except EmbedderTooSlow:
-            if seconds >= _PIECE_SECONDS:  # A search gives it less.
-                self._piece_rows = max(1, self._piece_rows // _BATCHES)
-            raise
         is_full = len(texts) >= self._piece_rows
-        if is_full and clock() - begin < _FAST * _PIECE_SECONDS:
+        clock = asyncio.get_running_loop().time
+        spent = 0.0
+        for start in range(0, len(texts), size):
+            batch, begin = texts[start : start + size], clock()
+            found = await self._embed_batch(seconds, spent, embedder, batch)
+            spent += clock() - begin
+            done = [item for item in items if item.text in found]
+            await write(done, np.stack([found[item.text] for item in done]))
+        if is_full and spent < _FAST * _PIECE_SECONDS:
             self._piece_rows = min(_PIECE_ROWS, 2 * self._piece_rows)
+
+    async def _embed_batch(
+        self, seconds: float, spent: float, embedder: Embedder, texts: list[str]
+    ) -> dict[str, Floats]:
+        """Return the vectors of texts; the batches before have spent a part of the seconds."""
+        try:
+            async with embedder_in_time(seconds - spent):
+                vectors = await embedder.embed(texts)
+        except EmbedderTooSlow as error:
+            if seconds < _PIECE_SECONDS:  # as of a search
+                raise
+            self._piece_rows = max(1, self._piece_rows // _BATCHES)
+            problem = f"the embedder took longer than {seconds:g} s for some texts"
+            raise EmbedderTooSlow(problem, hint=error.hint) from None
+        self._breaker.close()
+        return dict(zip(texts, vectors, strict=True))
 
     def _note_failure(self, error: MemrecallError) -> None:
         self.failure = str(error)

@@ -11,12 +11,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from memrecall.errors import CallerError, Conflict, InvalidArgument, NotFound, describe_for_log
+from memrecall.errors import (
+    CallerError,
+    Conflict,
+    InvalidArgument,
+    MemrecallError,
+    NotFound,
+    describe_for_log,
+)
 from memrecall.extraction.protocol import Utterance
 from memrecall.library.library import Library
 from memrecall.memory.ingest import ADD_JOB, CONTEXT, Addition, Derived, Ingestor
-from memrecall.memory.jobs import KEPT, WORK, Jobs
+from memrecall.memory.jobs import ENDED, KEPT, LEASE, WORK, Jobs
 from memrecall.memory.records import to_utterance
+from memrecall.memory.summaries import SUMMARIES_JOB
 from memrecall.progress import Advance
 from memrecall.scope import DEFAULT_NAME, Scope, space_of
 from memrecall.store import JOB_PREFIX, UnreadMessages
@@ -26,9 +34,9 @@ from memrecall.types import Message, format_time, parse_time
 log = logging.getLogger(__name__)
 
 _KIND = "extraction"  # of jobs
-_ENDED = ("done", "failed")
 _AT_ONCE = 4  # calls of the model, for all users in turn
 _PAGE_USERS = 200
+_LOOK_SECONDS = 300.0  # until the next look for jobs that processes have left
 _MOST_FAILURES = 3  # calls of the model in a row that fail before a run gives up
 _MOST_PASSES = 3  # over messages that change all the time
 _MOST_PROBLEMS = 20  # that a report lists
@@ -100,6 +108,8 @@ class Extractions:
         self._library = library
         self._ingestor = ingestor
         self._jobs = jobs
+        if ingestor.has_model:
+            jobs.continued.add(_KIND)
         self._running: dict[str, _Running] = {}  # by run
         self._resuming: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(_AT_ONCE)  # first come, first served
@@ -135,13 +145,15 @@ class Extractions:
         Conflict if the user's messages are being read already.
         """
         self.require_model()
-        run = await self._unfinished(request) or _new_run()
-        if (running := self._find_of(request.scope)) is not None:
+        left = await self._unfinished(request)
+        running = self._find_of(request.scope)
+        run = running.run if running else left["job_id"] if left else _new_run()
+        if running or (left and left["state"] == "running"):
             raise Conflict(
-                f"the extraction {running.run!r} is running already",
+                f"the extraction {run!r} is running already",
                 hint="Wait for its job to end, or undo it",
                 reason="running",
-                run=running.run,
+                run=run,
             )
         self._spawn(request, run, counts, advance)
         return run
@@ -158,7 +170,8 @@ class Extractions:
 
     def _end(self, run: str, task: "asyncio.Task[dict[str, Any]]") -> None:
         del self._running[run]
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Conflict):  # as of another process's run
             log.warning("the extraction %s failed: %s", run, describe_for_log(error))
 
     def find_running(self, run: str) -> "_Running | None":
@@ -191,31 +204,58 @@ class Extractions:
         await self.stop()
 
     def resume(self) -> None:
-        """Continue the runs that earlier processes have left, with a model."""
+        """Continue what other processes leave, now and later, with a model."""
         if self._ingestor.has_model:
+            self._jobs.continued.add(ADD_JOB)
+            if self._resuming is not None:
+                self._resuming.cancel()
             self._resuming = in_background(self._resume())
 
     async def _resume(self) -> None:
-        store = self._library.store
-        async for page in store.owners.pages(_PAGE_USERS, datetime.now(UTC) - KEPT):
-            for user_id in page:
-                await self._resume_additions(user_id)
-                if space_of(user_id) is None:  # in a space, the member has to continue
-                    await self._resume_user(user_id)
-
-    async def _resume_additions(self, user_id: str) -> None:
-        """Finish the additions that earlier processes have left."""
-        store = self._library.store
-        for job in await self._jobs.list(store, user_id, whole=True):
-            if job.get("kind") != ADD_JOB or job["state"] in _ENDED:
-                continue
-            about = {"kind": ADD_JOB, WORK: job[WORK]}
-            work = partial(self._finish_addition, user_id, job[WORK])
+        """Look for jobs that were left, sooner again while another process runs one."""
+        while True:
+            seconds = _LOOK_SECONDS
             try:
-                await self._jobs.run(store, work, user_id, job["job_id"], about)
-            # An extractor may be a plugin; whatever it raises, others can be finished.
-            except Exception as error:
-                log.warning("an addition is not finished: %s", describe_for_log(error))
+                if await self._look():
+                    seconds = LEASE.total_seconds()
+            except MemrecallError as error:
+                log.warning("left jobs are not looked for: %s", describe_for_log(error))
+            await asyncio.sleep(seconds)
+
+    async def _look(self) -> bool:
+        """Continue the jobs that were left; return True if other processes run some."""
+        store, are_running = self._library.store, False
+        async for page in store.owners.pages(_PAGE_USERS, datetime.now(UTC) - KEPT):
+            for user_id, job in await self._jobs.find_open(store, page):
+                if job["state"] == "waiting":
+                    await self._continue(user_id, job)
+                are_running |= job["state"] == "running"
+        return are_running
+
+    async def _continue(self, user_id: str, job: dict[str, Any]) -> None:
+        """Continue a job, or leave it to another process that does."""
+        kind = job.get("kind")
+        if kind == ADD_JOB:
+            await self._continue_addition(user_id, job)
+        elif kind == SUMMARIES_JOB:
+            names = {"session_id": job["session_id"]}
+            self._ingestor.summaries.expect(Scope.of_owner(user_id, job["agent_id"], **names))
+        elif kind == _KIND and space_of(user_id) is None:  # in a space, the member has to
+            request = ExtractionRequest.of_job(user_id, job)
+            counts = await self.estimate(request)
+            if self._find_of(request.scope) is None:
+                self._spawn(request, job["job_id"], counts, lambda step: None)
+
+    async def _continue_addition(self, user_id: str, job: dict[str, Any]) -> None:
+        about = {"kind": ADD_JOB, WORK: job[WORK]}
+        work = partial(self._finish_addition, user_id, job[WORK])
+        try:
+            await self._jobs.run(self._library.store, work, user_id, job["job_id"], about)
+        except Conflict:
+            log.info("an addition is left to another process, or to the member of a space")
+        # An extractor may be a plugin; whatever it raises, others can be finished.
+        except Exception as error:
+            log.warning("an addition is not finished: %s", describe_for_log(error))
 
     async def _finish_addition(self, user_id: str, work: dict[str, Any]) -> dict[str, Any]:
         if space_of(user_id) is not None:
@@ -223,21 +263,13 @@ class Extractions:
         async with self._turns:
             return await self._ingestor.finish_left(user_id, work)
 
-    async def _resume_user(self, user_id: str) -> None:
-        for job in await self._jobs.list(self._library.store, user_id):
-            if job.get("kind") == _KIND and job["state"] not in _ENDED:
-                request = ExtractionRequest.of_job(user_id, job)
-                counts = await self.estimate(request)
-                if self._find_of(request.scope) is None:
-                    self._spawn(request, job["job_id"], counts, lambda step: None)
-
-    async def _unfinished(self, request: ExtractionRequest) -> str | None:
-        """Return the run that a process has left for these messages."""
+    async def _unfinished(self, request: ExtractionRequest) -> dict[str, Any] | None:
+        """Return the job of the run for these messages that has not ended, of any process."""
         same = {name: value for name, value in request.as_dict().items() if name != "since"}
         for job in await self._jobs.list(self._library.store, request.scope.user_id):
-            is_left = job.get("kind") == _KIND and job["state"] not in _ENDED
-            if is_left and same.items() <= job.items():
-                return str(job["job_id"])
+            is_open = job.get("kind") == _KIND and job["state"] not in ENDED
+            if is_open and same.items() <= job.items():
+                return job
         return None
 
     async def _read(
@@ -345,8 +377,8 @@ class Extractions:
             keys, unread = await self._library.changes(scope).undo_run(run, actor=actor)
             changed.update(keys)
         self._library.vectors.expect({scope.user_id: len(changed)})
-        for job in await self._jobs.list(store, scope.user_id):
-            if job["job_id"] == run and job["state"] not in _ENDED:  # No process continues it.
+        for _, job in await self._jobs.find_open(store, [scope.user_id]):
+            if job["job_id"] == run:  # No process continues it.
                 ended = {"state": "failed", "error": "it was undone"}
                 await self._jobs.report(store, scope.user_id, run, {"kind": _KIND}, **ended)
         return {"run": run, "memories": len(changed), "messages": unread}

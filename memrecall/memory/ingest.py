@@ -83,6 +83,7 @@ class Addition:
     memory_type: str | None = None
     sensitive: bool = False
     expires_at: datetime | None = None
+    is_left: bool = False  # by another process: what somebody has read meanwhile gives nothing
 
     def as_dict(self) -> dict[str, Any]:
         """Return what a later process needs to derive the same from the stored messages."""
@@ -103,7 +104,7 @@ class Addition:
         expiry = fields.pop("expires_at")
         expires_at = parse_time(expiry, "expires_at") if expiry else None
         scope = Scope.of_owner(user_id, **names)
-        return cls(scope=scope, messages=(), expires_at=expires_at, **fields)
+        return cls(scope=scope, messages=(), expires_at=expires_at, is_left=True, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +296,7 @@ class Ingestor:
 
         def reading() -> Reading | None:  # What could not be read is read another time.
             ids = [utterance.message_id for utterance in utterances]
-            return None if reader.extracted.problem else Reading(ids, run)
+            return None if reader.extracted.problem else Reading(ids, run, addition.is_left)
 
         outcomes = await self._apply(scope, plan, EXTRACTION, reading)
         extracted = reader.extracted
@@ -458,7 +459,7 @@ class Ingestor:
         fact = Fact(summary.text, source_ids=tuple(u.message_id for u in utterances))
         sources = {utterance.message_id: utterance for utterance in utterances}
         steps = _plan_fact(fact, 0, {}, sources, addition)
-        reading = Reading(list(sources)) if summary.by == "model" else None
+        reading = Reading(list(sources), None, addition.is_left) if summary.by == "model" else None
         derived.outcomes.extend(
             await self._library.apply_plan(addition.scope, steps, actor=EXTRACTION, reading=reading)
         )

@@ -3,18 +3,22 @@
 import asyncio
 import inspect
 import logging
+import os
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
 
-from memrecall.errors import InvalidArgument, MemrecallError, NotFound, describe_for_log
+from memrecall.errors import Conflict, InvalidArgument, MemrecallError, NotFound, describe_for_log
 from memrecall.scope import Scope
 from memrecall.store import JOB_PREFIX, Checkpoint, SessionState, Store
+from memrecall.store.sessions import find_open_jobs
 from memrecall.timing.deadlines import current_deadline, in_background
 
 _log = logging.getLogger(__name__)
@@ -134,30 +138,17 @@ async def run_process(process: Process, items: list[dict[str, Any]]) -> dict[str
 _MOST_JOBS = 1_000  # older results are dropped
 KEPT = timedelta(days=1)
 WORK = "work"  # what a later process needs to take up a job again
-_LONGEST = timedelta(hours=1)  # a job that runs longer has lost its process
+ENDED = ("done", "failed")
+_PROCESS = "process"  # which one runs a job
+# A process that has not renewed a job for so long counts as gone; four renewals may come late.
+LEASE = timedelta(seconds=20)
+_RENEWAL_SECONDS = 4.0
+_LEFT = "its process ended"
+_UNREAD = f"{_LEFT}; `extract_stored` lets a model read what it left"
 
 
 def _new_id() -> str:
     return f"{JOB_PREFIX}{secrets.token_hex(8)}"
-
-
-async def _save_start(record: SessionState, about: dict[str, Any]) -> None:
-    await record.drop_jobs(datetime.now(UTC) - KEPT)
-    try:
-        await record.save({**about, "state": "running"})
-    except InvalidArgument:  # too large: a later process cannot take it up again
-        await record.save({"state": "running"})
-
-
-async def _save_end(record: SessionState, state: dict[str, Any]) -> None:
-    """Save the last state of a job: without its result if that is too large."""
-    try:
-        # The functions of an application may return what is not JSON.
-        await record.save(to_jsonable_python(state, fallback=str))
-    except InvalidArgument:
-        await record.save({**state, "result": None})
-    except MemrecallError as error:  # The process that runs the job knows its state all the same.
-        _log.warning("the state of a job is not stored: %s", describe_for_log(error))
 
 
 def _record(store: Store, owner: str, job_id: str) -> SessionState:
@@ -165,16 +156,130 @@ def _record(store: Store, owner: str, job_id: str) -> SessionState:
     return store.session_state(Scope.of_owner(owner, session_id=job_id))
 
 
-def _stored_state(job_id: str, checkpoint: Checkpoint, *, whole: bool = False) -> dict[str, Any]:
+@cache
+def _find_machine() -> list[str]:
+    """Return what tells the running system, and the container in it, from others; none on most."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return [boot, os.readlink("/proc/self/ns/pid")]
+    except OSError:  # not Linux
+        return []
+
+
+def _is_gone(process: Sequence[Any]) -> bool:
+    """Return True if a process of this machine has ended."""
+    *machine, pid = process
+    if not machine or machine != _find_machine():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
+def _is_running(checkpoint: Checkpoint) -> bool:
+    """Return True if the process that runs a job is there, and has said so lately."""
+    if checkpoint.state["state"] != "running":
+        return False
+    is_late = datetime.now(UTC) - checkpoint.created_at > LEASE
+    return not is_late and not _is_gone(checkpoint.state.get(_PROCESS, [None]))
+
+
+def _whole_state(job_id: str, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the state of a job with what a later process needs; it waits if its process ended."""
     state = {"job_id": job_id, **checkpoint.state}
-    if not whole:
-        state.pop(WORK, None)
-    is_late = datetime.now(UTC) - checkpoint.created_at > _LONGEST
-    if state["state"] != "running" or not is_late:
-        return state
-    if "kind" in state:  # A later process takes it up again.
-        return {**state, "state": "waiting"}
-    return {**state, "state": "failed", "error": "its process ended"}
+    state.pop(_PROCESS, None)
+    if state["state"] == "running" and not _is_running(checkpoint):
+        state["state"] = "waiting"
+    return state
+
+
+class _Claim:
+    """The right of this process to run a job: the job's latest state is its own, and not old.
+
+    It is renewed while the job runs. Once it is old, another process may store the next state of
+    the job; then this process stores none any more.
+    """
+
+    def __init__(self, store: Store, owner: str, job_id: str) -> None:
+        self._record = _record(store, owner, job_id)
+        self._number = 0  # of the latest state
+        self._lock = asyncio.Lock()
+        self.is_lost = False
+
+    async def take(self, about: dict[str, Any], *, again: bool = False) -> None:
+        """Store that the job runs; Conflict while another process runs it, or if it has ended.
+
+        With `again`, one that has ended begins anew.
+        """
+        await self._record.drop_jobs(datetime.now(UTC) - KEPT)
+        last = await self._record.latest()
+        if last is not None and _is_running(last):
+            raise Conflict(
+                "another process runs this job", hint="Wait until it ends", reason="running"
+            )
+        if last is not None and last.state["state"] in ENDED and not again:
+            raise Conflict("the job has ended", hint="Read its result", reason="ended")
+        self._number = last.number if last else 0
+        try:
+            await self.save({**about, "state": "running"})
+        except InvalidArgument:  # too large: a later process cannot take it up again
+            await self.save({"state": "running"})
+
+    async def save(self, state: dict[str, Any]) -> None:
+        """Store a state; Conflict if another process has taken up the job."""
+        if state["state"] == "running":
+            state = {**state, _PROCESS: [*_find_machine(), os.getpid()]}
+        async with self._lock:
+            try:
+                self._number = (await self._record.save(state, after=self._number)).number
+            except Conflict:
+                self.is_lost = True
+                raise
+
+    async def save_end(self, state: dict[str, Any]) -> None:
+        """Store the last state of a job: without its result if that is too large."""
+        try:
+            # The functions of an application may return what is not JSON.
+            await self.save(to_jsonable_python(state, fallback=str))
+        except InvalidArgument:
+            await self.save({**state, "result": None})
+        except MemrecallError as error:  # The process that runs it knows its state all the same.
+            _log.warning("the state of a job is not stored: %s", describe_for_log(error))
+
+    async def hold(self, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+        """Await work, and renew the claim meanwhile; Conflict once another process has the job."""
+        task = asyncio.ensure_future(work)
+        renewing = in_background(self._renew(task))
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.is_lost:
+                raise Conflict("another process has taken up this job") from None
+            raise
+        finally:
+            renewing.cancel()
+            await asyncio.wait([renewing])
+
+    async def _renew(self, task: "asyncio.Future[dict[str, Any]]") -> None:
+        """Renew the claim until it is lost; then the work ends, because its result is refused."""
+        while not self.is_lost:
+            await asyncio.sleep(_RENEWAL_SECONDS)
+            try:
+                async with self._lock:
+                    self.is_lost = not await self._record.renew(self._number)
+            except MemrecallError as error:  # The next renewal may be in time.
+                _log.warning("a running job is not renewed: %s", describe_for_log(error))
+        task.cancel()
+
+
+def _task_state(job_id: str, task: "asyncio.Task[dict[str, Any]]") -> dict[str, Any]:
+    if task.cancelled():
+        return {"job_id": job_id, "state": "failed", "error": "cancelled"}
+    return {"job_id": job_id, **(task.result() if task.done() else {"state": "running"})}
 
 
 class Jobs:
@@ -183,6 +288,8 @@ class Jobs:
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._owners: dict[str, str] = {}
+        self._claims: dict[str, _Claim] = {}  # of jobs that others may take up
+        self.continued: set[str] = set()  # kinds of jobs that this process takes up again
 
     async def start(
         self,
@@ -196,8 +303,9 @@ class Jobs:
         `about` is what they need to take it up again; without it, the job ends with this process.
         """
         job_id = _new_id()
-        await _save_start(_record(store, owner, job_id), about)
-        self._add(job_id, owner, self._run(store, work, owner, job_id, about))
+        claim = _Claim(store, owner, job_id)
+        await claim.take(about)
+        self._add(job_id, owner, self._run(claim, work, job_id, about))
         return self.state(job_id)
 
     async def follow(
@@ -220,7 +328,8 @@ class Jobs:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             job_id = _new_id()
-            self._add(job_id, owner, self._run_on(store, task, owner, job_id, about))
+            claim = _Claim(store, owner, job_id)
+            self._add(job_id, owner, self._run_on(claim, task, job_id, about))
             limit.details |= {**details, "job_id": job_id}
             raise
 
@@ -238,13 +347,19 @@ class Jobs:
         owner: str,
         job_id: str,
         about: dict[str, Any],
+        *,
+        again: bool = False,
     ) -> dict[str, Any]:
-        """Do work that others can see, and that a later process can take up again."""
-        record = _record(store, owner, job_id)
+        """Do work that others can see, and that a later process can take up again.
+
+        Conflict while another process does it, or if it was done: only with `again` it begins anew.
+        """
+        claim = _Claim(store, owner, job_id)
+        await claim.take(about, again=again)
+        self._claims[job_id] = claim
         state: dict[str, Any] = {"state": "waiting"}
         try:
-            await _save_start(record, about)
-            result = await work()
+            result = await claim.hold(work())
             state = {"state": "done", "result": result}
         except Exception as error:
             state |= {"state": "failed", "error": f"{type(error).__name__}: {error}"}
@@ -252,43 +367,53 @@ class Jobs:
         else:
             return result
         finally:
-            await _save_end(record, {**about, **state})
+            await claim.save_end({**about, **state})
+            del self._claims[job_id]
 
     async def report(
         self, store: Store, owner: str, job_id: str, about: dict[str, Any], **state: Any
     ) -> None:
         """Let others see how far a job of `run` is, or how it ended otherwise."""
-        await _record(store, owner, job_id).save({**about, "state": "running", **state})
+        record = self._claims.get(job_id) or _record(store, owner, job_id)
+        await record.save({**about, "state": "running", **state})
 
-    async def list(
-        self, store: Store, owner: str, *, whole: bool = False
-    ) -> "list[dict[str, Any]]":
-        """Return the jobs of a user, of all processes, the latest first.
-
-        The `whole` states have what a later process needs.
-        """
+    async def list(self, store: Store, owner: str) -> "list[dict[str, Any]]":
+        """Return the jobs of a user, of all processes, the latest first."""
         jobs = await store.session_state(Scope.of_owner(owner)).jobs()
-        return [_stored_state(job_id, checkpoint, whole=whole) for job_id, checkpoint in jobs]
+        return [self._stored_state(job_id, checkpoint) for job_id, checkpoint in jobs]
+
+    async def find_open(
+        self, store: Store, user_ids: Sequence[str]
+    ) -> Sequence[tuple[str, dict[str, Any]]]:
+        """Return the jobs of users that have not ended, each with its user, as whole states."""
+        found = await find_open_jobs(store.database, user_ids, ENDED)
+        return [(user_id, _whole_state(name, latest)) for user_id, name, latest in found]
+
+    def _stored_state(self, job_id: str, checkpoint: Checkpoint) -> dict[str, Any]:
+        state = _whole_state(job_id, checkpoint)
+        state.pop(WORK, None)
+        kind = state.get("kind")
+        if state["state"] == "waiting" and kind not in self.continued:
+            return {**state, "state": "failed", "error": _UNREAD if kind else _LEFT}
+        return state
 
     async def _run_on(
         self,
-        store: Store,
+        claim: _Claim,
         task: "asyncio.Task[dict[str, Any]]",
-        owner: str,
         job_id: str,
         about: dict[str, Any],
     ) -> dict[str, Any]:
         try:
-            await _save_start(_record(store, owner, job_id), about)
+            await claim.take(about)
         except MemrecallError as error:  # Its end may be stored.
             _log.warning("the state of a job is not stored: %s", describe_for_log(error))
-        return await self._run(store, task, owner, job_id, about)
+        return await self._run(claim, task, job_id, about)
 
     async def _run(
         self,
-        store: Store,
+        claim: _Claim,
         work: Awaitable[dict[str, Any]],
-        owner: str,
         job_id: str,
         about: dict[str, Any],
     ) -> dict[str, Any]:
@@ -296,11 +421,13 @@ class Jobs:
         if about:
             state = {**about, "state": "waiting"}
         try:
-            state = {"state": "done", "result": await work}
+            state = {"state": "done", "result": await claim.hold(work)}
         except Exception as error:  # `state` reports it to who asks
             state = {"state": "failed", "error": f"{type(error).__name__}: {error}"}
         finally:
-            await _save_end(_record(store, owner, job_id), state)
+            await claim.save_end(state)
+        if claim.is_lost:  # The process that has taken it up says how it ends.
+            del self._tasks[job_id], self._owners[job_id]
         return state
 
     async def find(self, store: Store, job_id: str, owner: str) -> dict[str, Any]:
@@ -311,7 +438,7 @@ class Jobs:
         checkpoint = await _record(store, owner, job_id).latest() if is_job else None
         if checkpoint is None or datetime.now(UTC) - checkpoint.created_at > KEPT:
             return self.state(job_id)
-        return _stored_state(job_id, checkpoint)
+        return self._stored_state(job_id, checkpoint)
 
     def running(self, owner: str) -> int:
         """Return how many jobs of a user are running."""
@@ -329,15 +456,14 @@ class Jobs:
             raise NotFound(
                 f"there is no job {job_id!r}", hint="The state of a job is kept for a day"
             )
-        if task.cancelled():
-            return {"job_id": job_id, "state": "failed", "error": "cancelled"}
-        return {"job_id": job_id, **(task.result() if task.done() else {"state": "running"})}
+        return _task_state(job_id, task)
 
     async def wait(self, job_id: str, owner: str | None = None) -> dict[str, Any]:
         """Wait for a job to end; return its state."""
         self.state(job_id, owner)
-        await asyncio.wait([self._tasks[job_id]])
-        return self.state(job_id)
+        task = self._tasks[job_id]
+        await asyncio.wait([task])
+        return _task_state(job_id, task)
 
     async def forget(self, owner: str) -> None:
         """Wait for all jobs, then drop the results of a user's jobs."""

@@ -229,10 +229,9 @@ class RetentionMixin(MemoryBase):
         return await jobs.find(resources.library.store, job_id, owner)
 
     async def resume(self) -> None:
-        """Go on with what earlier processes have left: vectors, summaries and extractions."""
+        """Go on with what other processes leave: vectors, summaries, additions and extractions."""
         resources = await self._open()
         resources.library.vectors.resume()
-        resources.ingestor.summaries.resume()
         resources.extractions.resume()
 
     async def jobs(self, user_id: str | None = None) -> list[dict[str, Any]]:

@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from memrecall.errors import describe_for_log
+from memrecall.errors import Conflict, describe_for_log
 from memrecall.extraction.protocol import Extractor, Utterance, text_length
 from memrecall.extraction.summaries import summarise, summarise_with
-from memrecall.memory.jobs import KEPT, Jobs
+from memrecall.memory.jobs import Jobs
 from memrecall.memory.records import to_utterance
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import JOB_PREFIX, SessionState, Store, StoredSummary
@@ -43,7 +43,7 @@ _MOST_CHARACTERS = 20_000  # that a summary without a model reads, in some 100 m
 _SUMMARY_TOKENS = range(20, 401)  # of a summary without a model in a prompt
 _MOST_TOKENS = 10_000_000  # more than any model reads
 _MOST_REMADE = 10  # withdrawn summaries of each level that one update makes again
-_RESUME, _PAGE_USERS = "resume", 500  # the task that looks for jobs, page by page
+SUMMARIES_JOB = "summaries"  # the kind of the jobs that summarise what takes long
 _PATIENCE, _SHARE = 2.0, 0.25  # seconds, or share of a deadline, that a reader waits
 
 Choice = TypeVar("Choice")
@@ -233,6 +233,8 @@ class SummaryWriter:
         self._store = store
         self._extractor = extractor
         self._jobs = jobs
+        if extractor is not None:
+            jobs.continued.add(SUMMARIES_JOB)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()  # sessions that got messages while they are summarised
         self._turn = asyncio.Lock()  # of one piece at a time, first come first served
@@ -246,20 +248,6 @@ class SummaryWriter:
             self._again.add(job_id)
         else:
             self._tasks[job_id] = in_background(self._run(scope, job_id))
-
-    def resume(self) -> None:
-        """Go on with what earlier processes have left of all users, with a model."""
-        if self._extractor is not None:
-            self._tasks[_RESUME] = in_background(self._resume())
-
-    async def _resume(self) -> None:
-        since = datetime.now(UTC) - KEPT
-        async for page in self._store.owners.pages(_PAGE_USERS, since):
-            for user_id in page:
-                for job in await self._jobs.list(self._store, user_id):
-                    if job.get("kind") == "summaries" and job["state"] in ("running", "waiting"):
-                        names = {"session_id": job["session_id"]}
-                        self.expect(Scope.of_owner(user_id, job["agent_id"], **names))
 
     async def update(self, scope: Scope, *, whole: bool) -> tuple[int, list[StoredSummary]]:
         """Summarise all of a session now; return how many are new, and all summaries.
@@ -300,14 +288,18 @@ class SummaryWriter:
                 await self._piece(summaries, is_first=True)
                 if summaries.has_more:
                     about = {
-                        "kind": "summaries",
+                        "kind": SUMMARIES_JOB,
                         "agent_id": scope.agent_id,
                         "session_id": scope.session_id or DEFAULT_NAME,
                     }
                     work = partial(self._catch_up, summaries)
-                    await self._jobs.run(self._store, work, scope.user_id, job_id, about)
+                    await self._jobs.run(
+                        self._store, work, scope.user_id, job_id, about, again=True
+                    )
                 if job_id not in self._again:
                     return
+        except Conflict:
+            log.info("another process summarises the session")
         # An extractor may be a plugin. The next messages of the session are another attempt.
         except Exception as error:
             log.warning("a session is not summarised yet: %s", describe_for_log(error))

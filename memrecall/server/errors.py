@@ -111,6 +111,7 @@ _PARTLY_STORED = Problem(
     "the database is full, and a part of the request was stored: repeat it with the same ids",
     {"reason": "disk_full", "outcome": "partly"},
 )
+LOADING = Problem("UNAVAILABLE", "not ready: loading", {"reason": "loading"}, headers=RETRY_AFTER)
 SHUTTING_DOWN = Problem("UNAVAILABLE", "the server is shutting down", headers=RETRY_AFTER)
 
 

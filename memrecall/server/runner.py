@@ -137,12 +137,13 @@ class _Server(uvicorn.Server):
         self._on_start = on_start
         self._on_stop = on_stop
         self._drained_at = 0.0
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_start()
+        self._is_announced = False
 
     async def on_tick(self, counter: int) -> bool:
+        # Until it has loaded, it accepts connections only to refuse requests.
+        if not (self._is_announced or self._service.is_loading or self.should_exit):
+            self._is_announced = True
+            self._on_start()
         if counter % _TICKS_PER_SECOND == 0:
             self._service.measure()
             if self._private is not None:
@@ -174,7 +175,7 @@ class _Server(uvicorn.Server):
 
 
 def run_server(settings: Settings, announce: Announce, sign_in: SignInCode | None = None) -> None:
-    """Serve until a signal; call `announce` when requests are accepted. `sign_in` signs in once."""
+    """Serve until a signal; call `announce` when requests are answered. `sign_in` signs in once."""
     if settings.workers == 1:
         run_in_event_loop(serve(settings, announce, sign_in=sign_in, on_stop=end_process_in))
     else:
@@ -280,7 +281,7 @@ async def serve(
         config.load()  # NiceGUI looks for a loaded server
         if role.is_first:
             await app.start_sweeps()
-            await app.service.memory.resume()
+        await app.service.memory.resume()
         workers = worker_processes(settings.text_workers, _WORKER_MODULES)
         await stack.enter_async_context(workers)
         await stack.enter_async_context(_dashboard_running(has_dashboard))

@@ -36,7 +36,7 @@ class ProcessRole:
     """What one of several processes does besides answering requests."""
 
     has_dashboard: bool = True  # unless it is switched off or not installed
-    is_first: bool = True  # and does what must be done once: sweeps and unfinished jobs
+    is_first: bool = True  # and does what must be done once: sweeps
 
 
 class ServiceProcess:

@@ -4,7 +4,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
@@ -23,7 +23,7 @@ from sqlalchemy import (
     update,
 )
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import Conflict, InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
@@ -321,8 +321,11 @@ class SessionState:
         in_session = messages.c.session_id == self._key["session_id"]
         return select_messages(self._scope).where(in_session)
 
-    async def save(self, state: dict[str, Any]) -> Checkpoint:
-        """Store a state and drop all but the latest few."""
+    async def save(self, state: dict[str, Any], *, after: int | None = None) -> Checkpoint:
+        """Store a state and drop all but the latest few.
+
+        With `after`, Conflict if a later state than that of this number is stored.
+        """
         check_json("the state", state)
         size = len(json.dumps(state))
         if size > STATE_BYTES:
@@ -330,7 +333,24 @@ class SessionState:
                 f"the state has {size} bytes of JSON", hint=f"Reduce it to {STATE_BYTES}"
             )
         state = self._database.privacy.protect({"state": state}).get("state", state)
-        return await self._database.transact(lambda c: self._save(c, state))
+        return await self._database.transact(lambda c: self._save(c, state, after))
+
+    async def renew(self, number: int) -> bool:
+        """Make the state of a number as old as this moment; False if a later one is stored."""
+
+        def work(connection: Connection) -> bool:
+            if self._last_number(connection) > number:
+                return False
+            same = (*self._match(checkpoints), checkpoints.c.number == number)
+            values = {"created_at": datetime.now(UTC)}
+            connection.execute(update(checkpoints).where(*same).values(values))
+            return True
+
+        return await self._database.transact(work)
+
+    def _last_number(self, connection: Connection) -> int:
+        last = select(func.max(checkpoints.c.number)).where(*self._match(checkpoints))
+        return int(connection.scalar(last) or 0)
 
     async def latest(self) -> Checkpoint | None:
         """Return the latest state."""
@@ -347,10 +367,9 @@ class SessionState:
             is_job_of(self._scope.user_id)
         )
         latest: dict[str, Checkpoint] = {}
-        order = (checkpoints.c.created_at.desc(), checkpoints.c.number.desc())
-        for row in await self._database.fetch(of_user.order_by(*order)):
-            latest.setdefault(row.session_id, Checkpoint(row.number, row.state, row.created_at))
-        return list(latest.items())
+        for row in await self._database.fetch(of_user.order_by(checkpoints.c.number)):
+            latest[row.session_id] = Checkpoint(row.number, row.state, row.created_at)
+        return sorted(latest.items(), key=lambda job: job[1].created_at, reverse=True)
 
     async def drop_jobs(self, before: datetime) -> None:
         """Remove the states of the user's jobs that were saved before a moment."""
@@ -362,10 +381,16 @@ class SessionState:
         statement = delete(checkpoints).where(*self._match(checkpoints))
         await self._database.transact(lambda c: c.execute(statement))
 
-    def _save(self, connection: Connection, state: dict[str, Any]) -> Checkpoint:
+    def _save(self, connection: Connection, state: dict[str, Any], after: int | None) -> Checkpoint:
         locks = lock_existing_user(connection, self._scope)
-        last = select(func.max(checkpoints.c.number)).where(*self._match(checkpoints))
-        number = int(connection.scalar(last) or 0) + 1
+        last = self._last_number(connection)
+        if after is not None and last > after:
+            raise Conflict(
+                f"a later state of {self._key['session_id']!r} is stored",
+                hint="Read it before you store another",
+                reason="later_state",
+            )
+        number = max(last, after or 0) + 1
         checkpoint = Checkpoint(number, state, locks.now)
         connection.execute(insert(checkpoints), {**self._key, **asdict(checkpoint)})
         is_old = checkpoints.c.number <= number - CHECKPOINTS_KEPT
@@ -375,6 +400,29 @@ class SessionState:
 
     def _match(self, table: Any) -> list[Any]:
         return [table.c[name] == value for name, value in self._key.items()]
+
+
+async def find_open_jobs(
+    database: Database, user_ids: Sequence[str], ended: Collection[str]
+) -> list[tuple[str, str, Checkpoint]]:
+    """Return the users, ids and latest states of jobs whose `state` is none of those ended."""
+    later = checkpoints.alias()
+    keys = ("user_id", "agent_id", "session_id")
+    of_job = (later.c[name] == checkpoints.c[name] for name in keys)
+    is_latest = (
+        ~select(later.c.number).where(*of_job, later.c.number > checkpoints.c.number).exists()
+    )
+    is_job = checkpoints.c.session_id.startswith(JOB_PREFIX, autoescape=True)
+    statement = select(checkpoints.c.user_id, checkpoints.c.session_id, *_CHECKPOINT).where(
+        checkpoints.c.user_id.in_(user_ids),
+        is_job,
+        is_latest,
+        checkpoints.c.state["state"].as_string().not_in(list(ended)),
+    )
+    return [
+        (row.user_id, row.session_id, Checkpoint(row.number, row.state, row.created_at))
+        for row in await database.fetch(statement)
+    ]
 
 
 def is_job_of(user_id: str) -> ColumnElement[bool]:

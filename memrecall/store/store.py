@@ -128,7 +128,8 @@ class Store:
         try:
             database.privacy = policy
             await database.prepare()
-            await database.retries.run(lambda: upgrade(database))
+            is_changed = await database.retries.run(lambda: upgrade(database))
+            await database.save_schema(is_changed=is_changed)
             facts = await _read_facts(database)
             database.is_distributed = facts.shards is not None
         except BaseException:

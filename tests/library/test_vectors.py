@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -368,6 +369,42 @@ async def test_slow_embedder_gets_smaller_pieces_and_keeps_what_came_back(
         await library.add_messages(ANN, make_messages(600, "fast"))
         await library.vectors.settle()
         assert max(map(len, slow.calls)) == 64  # as large as before
+
+
+class SteppedEmbedder(GatedEmbedder):
+    """An embedder whose calls are answered one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate.set()
+        self.steps = asyncio.Semaphore(0)
+
+    def has_calls(self, count: int) -> bool:
+        return len(self.calls) == count
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        vectors = await super().embed(texts)
+        await self.steps.acquire()
+        return vectors
+
+
+async def test_each_batch_is_stored_when_it_comes_back(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed while it waits for the next one loses none."""
+    monkeypatch.setattr("memrecall.library.library._CLOSE_SECONDS", 0.01)
+    stepped = SteppedEmbedder()
+    async with await Store.open(location) as store:
+        await store.timeline(ANN).add(make_messages(256))
+    async with await open_library(location, stepped) as library:
+        library.vectors.resume()
+        vectors = library.store.vectors(stepped.model)
+        for stored in (0, 64, 128, 192):
+            await wait_until(partial(stepped.has_calls, stored // 64 + 1))
+            assert await vectors.count("ann") == stored
+            stepped.steps.release()
+        await library.vectors.settle()
+        assert await vectors.count("ann") == 256
 
 
 async def test_reindex_with_a_slow_embedder_ends(

@@ -101,7 +101,7 @@ async def test_work_that_was_stopped_goes_on_in_a_later_process(
             await memory.add("the last line", "ann", session_id="s")
             await wait_for_job(memory, "running")
             if is_killed:
-                patch.setattr("memrecall.memory.jobs._save_end", AsyncMock())
+                patch.setattr("memrecall.memory.jobs._Claim.save_end", AsyncMock())
     async with await Store.open(location) as store:
         turns = [s for s in await store.session_state(ANN).summaries() if s.level == 0]
         assert len(turns) == SUMMARIES_PER_CHUNK  # what the first piece made
@@ -110,7 +110,7 @@ async def test_work_that_was_stopped_goes_on_in_a_later_process(
             await store.timeline(Scope(f"user {number}")).add([message])
 
     if is_killed:  # after it ran for long
-        monkeypatch.setattr("memrecall.memory.jobs._LONGEST", timedelta(0))
+        monkeypatch.setattr("memrecall.memory.jobs.LEASE", timedelta(0))
     extractor.gate.set()
     async with open_memory(location, extractor) as memory:
         (job,) = await memory.jobs("ann")

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from memrecall.errors import EmbedderFailed, StorageFull, StorageUnreachable
+from memrecall.scope import Permission
 from memrecall.server.http import context
 from memrecall.server.http.context import Check, Readiness, _library_checks
 from memrecall.server.metrics import STATES
@@ -46,6 +47,46 @@ async def test_probes_need_no_key(service: HttpService) -> None:
         "status": "ready",
         "checks": {"database": "ok", "embedder": "ok", "workers": "ok"},
     }
+
+
+_REQUESTS = (
+    ("GET", "/v1/users/ann/messages", None),
+    ("POST", "/v1/users/ann/messages", {"messages": [make_message(1)]}),
+    ("POST", "/v1/users/ann/recall", {"query": "tea"}),
+    ("GET", "/v1/users", None),
+    ("POST", "/rpc", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    ("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    ("GET", "/docs", None),
+    ("GET", "/openapi.json", None),
+    ("GET", "/unknown", None),
+)
+
+
+async def test_service_that_loads_refuses_requests_at_once(sqlite_service: HttpService) -> None:
+    clients = [await sqlite_service.client_with_key("ann"), sqlite_service.client("wrong")]
+    operator = await sqlite_service.client_with_key(permissions=frozenset({Permission.OPERATOR}))
+    loaded = asyncio.Event()
+
+    async def load() -> None:
+        await loaded.wait()
+
+    loading = asyncio.create_task(load())
+    sqlite_service.app.service.loading = loading
+    for method, path, body in _REQUESTS:
+        for client in clients:
+            answer = await client.request(method, path, json=body)
+            detail = check_error(answer, 503, "UNAVAILABLE")
+            assert (detail["message"], detail["details"]) == (
+                "not ready: loading",
+                {"reason": "loading"},
+            )
+            assert answer.headers["retry-after"] == "1"
+    assert (await operator.get("/healthz")).status_code == 200
+    assert (await operator.get("/metrics")).status_code == 200
+    loaded.set()
+    await loading
+    assert (await clients[0].get("/readyz")).status_code == 200
+    assert (await clients[0].get("/v1/users/ann/messages")).json()["items"] == []  # none was stored
 
 
 async def test_failing_database_is_not_ready_but_alive(

@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -93,7 +94,14 @@ async def run_in_shell(line: str) -> Any:
     return json.loads(answer)
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let standard output be a terminal."""
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: True))
+
+
 @pytest.mark.skipif(CURL is None, reason="no curl on this machine")
+@pytest.mark.usefixtures("terminal")
 async def test_printed_command_works(tmp_path: Path) -> None:
     async with run_in_process(tmp_path) as listening:
         assert listening.is_open
@@ -115,6 +123,12 @@ async def test_printed_command_works(tmp_path: Path) -> None:
         assert (await run_in_shell(line.replace("KEY", key)))["items"] == []
 
 
+def test_printed_command_names_no_user_in_a_file() -> None:
+    line = example_request(ServerInfo("http://127.0.0.1:1", True, "ann", "x.db"))
+    assert line == "curl 'http://127.0.0.1:1/v1/users/USER/messages?page_size=3'"
+
+
+@pytest.mark.usefixtures("terminal")
 def test_printed_command_quotes_unusual_names() -> None:
     for name in ("it's; rm -rf /", "张三", "a/b c", "$(x)"):
         words = shlex.split(example_request(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
@@ -311,21 +325,34 @@ async def test_write_that_never_ends_does_not_hold_a_stopping_process(
         assert (await store.count("ann"))["messages"] == 1
 
 
-async def test_server_is_not_ready_while_it_loads(
+async def test_server_is_announced_when_it_has_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = asyncio.Event()
     monkeypatch.setattr("memrecall.server.runner.preload", lambda *_: loaded.wait())
-    async with (
-        run_in_process(tmp_path) as listening,
-        httpx.AsyncClient(base_url=listening.url, timeout=TIMEOUT) as client,
-    ):
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    announced: list[ServerInfo] = []
+    settings = Settings(
+        db=str(tmp_path / "a.db"),
+        cache_dir=str(tmp_path),
+        embedder="hash",
+        text_workers=0,
+        dashboard=False,
+    )
+    work = asyncio.create_task(serve(settings, announced.append, listener))
+    async with httpx.AsyncClient(base_url=address, timeout=TIMEOUT) as client:
         error = check_error(await client.get("/readyz"), 503, "UNAVAILABLE")
         assert error["message"] == "not ready: loading"
+        check_error(await client.get("/v1/users/ann/messages"), 503, "UNAVAILABLE")
         assert (await client.get("/healthz")).status_code == 200
         assert 'memrecall_state{state="unavailable"} 1.0' in (await client.get("/metrics")).text
+        assert not announced
         loaded.set()
-        await wait_until(lambda: is_ready(client))
+        await wait_until(lambda: announced)
+        assert (await client.get("/readyz")).status_code == 200
+    ServerStop()()
+    await asyncio.wait_for(work, TIMEOUT)
 
 
 async def is_ready(client: httpx.AsyncClient) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store
+from memrecall.store.database.engine import Database
 from memrecall.store.transfer import export_user, import_user
 from memrecall.types import NewMessage, Role
 
@@ -54,6 +55,16 @@ async def stream(report: Report, location: str, name: str, pause: float = 0.0) -
             await store.timeline(SCOPE).add(batch(name, number))
             report(number)
             await asyncio.sleep(pause)
+
+
+async def stream_in_log(report: Report, location: str, name: str) -> None:
+    """Write batches into a new database whose file has no schema yet, as of earlier versions."""
+    Database._checkpoint = do_nothing  # type: ignore[method-assign,assignment]
+    await stream(report, location, name)
+
+
+def do_nothing(_: object) -> None:
+    """Copy nothing from the log to the file."""
 
 
 async def import_parts(report: Report, location: str, name: str) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, column, select, text
 from memrecall.errors import StorageError, StorageUnreachable
 from memrecall.store import Store
 from memrecall.store.database.integrity import find_risks
+from memrecall.store.database.migrations import LATEST
 
 from ..databases import Databases
 from . import process
@@ -139,6 +140,81 @@ async def test_cut_log_is_noticed_and_what_was_before_the_cut_is_kept(
     assert len(found) - len(later) == 20
     assert sorted(later) == sorted(f"later {number}" for number in range(len(later)))
     assert len(later) < 20
+
+
+def kill_a_writer(file: Path, task: process.Task = process.stream) -> None:
+    """Leave a database as a killed process does: the last commits are in its log."""
+    with Child(task, str(file), "a") as child:
+        child.start()
+        child.receive()
+
+
+@pytest.mark.concurrent
+async def test_new_database_has_its_schema_without_its_log(tmp_path: Path) -> None:
+    file = tmp_path / "memrecall.db"
+    kill_a_writer(file)
+    copy = shutil.copy(file, tmp_path / "copy.db")
+    async with await Store.open(str(copy), create=False, read_only=True) as store:
+        assert await store.schema_version() == LATEST
+        assert await ids(store.timeline(ANN)) == []
+
+
+@pytest.mark.concurrent
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_deleted_log_of_a_killed_process_is_noticed(tmp_path: Path, read_only: bool) -> None:
+    file = tmp_path / "memrecall.db"
+    kill_a_writer(file)
+    log = file.with_name(file.name + "-wal")
+    kept = log.rename(tmp_path / "kept")
+    with pytest.raises(StorageUnreachable, match=r"-wal was deleted, and had commits that"):
+        await Store.open(str(file), read_only=read_only)
+    kept.rename(log)
+    async with await Store.open(str(file)) as store:
+        assert (await store.count("ann"))["messages"] >= process.BATCH
+
+
+@pytest.mark.concurrent
+async def test_cut_log_of_a_killed_process_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "memrecall.db"
+    kill_a_writer(file)
+    log = file.with_name(file.name + "-wal")
+    os.truncate(log, 5_000)  # one page
+    async with await Store.open(str(file)) as store:
+        assert await store.schema_version() == LATEST
+    assert f"{log} was cut: commits in it are lost" in caplog.messages
+
+
+@pytest.mark.concurrent
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_database_whose_schema_was_in_its_log_is_not_made_anew(
+    tmp_path: Path, is_deleted: bool
+) -> None:
+    """An earlier version did not copy the schema to the file."""
+    file = tmp_path / "memrecall.db"
+    kill_a_writer(file, task=process.stream_in_log)
+    assert file.stat().st_size == 4096
+    log = file.with_name(file.name + "-wal")
+    if is_deleted:
+        log.unlink()
+    else:
+        os.truncate(log, 5_000)  # one page
+    with pytest.raises(StorageUnreachable, match=r"had commits that memrecall.db lacks") as error:
+        await Store.open(str(file))
+    assert "remove memrecall.db-wal and memrecall.db-shm" in str(error.value)
+    file.with_name(file.name + "-shm").unlink()
+    log.unlink(missing_ok=True)
+    async with await Store.open(str(file)) as store:
+        assert await ids(store.timeline(ANN)) == []
+
+
+@pytest.mark.concurrent
+async def test_schema_that_a_killed_process_left_in_the_log_is_saved(tmp_path: Path) -> None:
+    file = tmp_path / "memrecall.db"
+    kill_a_writer(file, task=process.stream_in_log)
+    async with await Store.open(str(file)):
+        assert file.stat().st_size > 4096
 
 
 async def test_log_that_another_process_empties_is_not_cut(tmp_path: Path) -> None:

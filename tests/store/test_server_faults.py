@@ -16,6 +16,7 @@ from memrecall.errors import StorageBusy, StorageError, StorageUnreachable
 from memrecall.memory import Library
 from memrecall.retries import DatabaseRetries
 from memrecall.scope import Scope
+from memrecall.server.http.context import Readiness
 from memrecall.settings import Settings
 from memrecall.store import Store
 from memrecall.types import NewMessage, Role
@@ -201,6 +202,32 @@ async def test_exhausted_connections_are_waited_for(
             await connection.close()
     async with await opening as store:
         assert (await store.timeline(ANN).add([new_message("m")])).stored == 1
+
+
+@pytest.mark.parametrize("has_read", [False, True])
+async def test_service_without_a_connection_for_writes_is_not_ready(
+    own_server: OwnServer, own_location: str, has_read: bool
+) -> None:
+    """Connections that it has already, for reads, do not hide it."""
+    settings = Settings(db=own_location, embedder="none", snapshots=False)
+    async with await Library.open(settings) as library, serve_in_process(library) as service:
+        database = library.store.database
+        client = service.client()
+        if has_read:
+            assert (await client.get(MESSAGES)).status_code == 404
+        await database._writer.dispose()
+        if not has_read:
+            await database._engine.dispose()
+        others = await take_all_connections(own_server)
+        try:
+            answer = await client.get("/readyz")
+            error = answer.json()["error"]
+            assert (answer.status_code, error["message"]) == (503, "not ready: database")
+        finally:
+            for connection in others:
+                await connection.close()
+        service.app.service.readiness = Readiness(service.app.service.readiness.checks)
+        assert (await client.get("/readyz")).status_code == 200
 
 
 async def take_all_connections(server: OwnServer) -> list[Any]:

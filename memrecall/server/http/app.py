@@ -27,6 +27,7 @@ from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import SCOPE_HEADERS, Authenticator, SignInCode
 from memrecall.server.deadlines import DEADLINE_HEADER, RequestSeconds
 from memrecall.server.errors import (
+    LOADING,
     RETRY_AFTER,
     SHUTTING_DOWN,
     Problem,
@@ -72,8 +73,6 @@ _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
 # The framework caches the document before it is complete, and two threads may ask for it.
 _DOCUMENT_LOCK = Lock()
-
-_LOADING = Problem("UNAVAILABLE", "not ready: loading", {"reason": "loading"}, headers=RETRY_AFTER)
 
 service_routes = APIRouter(tags=["service"])
 _ROUTERS = (
@@ -331,7 +330,7 @@ async def read_readiness(request: Request) -> Response:
     if service.draining.is_set():
         return problem_response(SHUTTING_DOWN)
     if service.is_loading:
-        return problem_response(_LOADING)
+        return problem_response(LOADING)
     outcomes = await service.readiness.outcomes()
     checks = {name: "ok" if is_ready else "failed" for name, is_ready in outcomes.items()}
     reason = service.library.store.database.write_problem

@@ -21,6 +21,7 @@ from memrecall.errors import DeadlineExceeded
 from memrecall.server.auth import SCOPE_HEADERS, Authenticator, Principal
 from memrecall.server.deadlines import DEADLINE_HEADER, RequestSeconds
 from memrecall.server.errors import (
+    LOADING,
     SHUTTING_DOWN,
     Problem,
     RequestError,
@@ -34,6 +35,7 @@ from memrecall.timing.deadlines import RequestDeadline, bounded_by, run_within
 log = logging.getLogger("memrecall.server")
 
 PROBE_PATHS = frozenset({"/healthz", "/readyz"})
+_PATHS_WHILE_LOADING = PROBE_PATHS | {"/metrics"}
 PUBLIC_PATHS = frozenset({"/openapi.json", "/docs"})
 UNMATCHED = "unmatched"
 _SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -240,6 +242,8 @@ def _request_id(scope: Scope) -> str:
 class AdmissionMiddleware:
     """Authenticates a request and reads its whole body before the framework sees it.
 
+    While the service loads, it refuses requests at once: they would wait for longer than their
+    callers do, and slow the loading down.
     Bytes are counted as the body arrives, whatever its headers claim.
     """
 
@@ -253,6 +257,8 @@ class AdmissionMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["state"]["service"].is_loading and scope["path"] not in _PATHS_WHILE_LOADING:
+            raise RequestError(LOADING)
         headers = dict(scope["headers"])
         preserve_encoded_slashes(scope)
         if scope["path"] in PUBLIC_PATHS:

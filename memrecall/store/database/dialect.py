@@ -94,6 +94,7 @@ class DatabaseDialect(ABC):
     snapshot_options: ClassVar[Mapping[str, Any]]
     autocommit_options: ClassVar[Mapping[str, Any]] = {}
     write_options: ClassVar[Mapping[str, Any]] = {}
+    checkpoint_command: ClassVar[str] = ""  # of databases in a file
     truncate_log_command: ClassVar[str | None] = None
     read_only_probe: ClassVar[Any] = None  # selects in_recovery and is_read_only
     locks_rows: ClassVar[bool] = False  # instead of the whole database

@@ -33,7 +33,7 @@ from memrecall.store.database.connections import (
 )
 from memrecall.store.database.dialect import ConnectionOptions, type_error
 from memrecall.store.database.dialects import parse_location
-from memrecall.store.database.integrity import FileGuard
+from memrecall.store.database.integrity import LARGEST_PAGE, FileGuard
 from memrecall.store.database.write_state import (
     ERASURE,
     Erasure,
@@ -121,12 +121,19 @@ class Database:
             self._direct.dispose()
 
     async def probe(self) -> None:
-        """Raise StorageError if a SQLite file is gone; ask a server whether it accepts writes."""
+        """Raise StorageError if a SQLite file is gone; ask a server whether it accepts writes.
+
+        It is asked on a connection for writes, unless some are in use: they may all wait for locks.
+        Without that, a server that accepts no more connections would be noticed by writes alone.
+        """
         if self._guard is not None:  # SQLite still reads a file that was deleted
             self._guard.check()
             self._guard.check_log_length()
         if self.dialect.read_only_probe is not None:
-            (row,) = await self.fetch(self.dialect.read_only_probe)
+            pool: Any = self._writer.pool
+            engine = self._engine if pool.checkedout() else self._writer
+            ask = partial(self._fetch, self.dialect.read_only_probe, engine=engine)
+            (row,) = await self.retries.run(ask)
             setting: WriteProblem | None = "read-only setting" if row.is_read_only == "on" else None
             self._server_problem = "read-only server" if row.in_recovery else setting
 
@@ -190,10 +197,10 @@ class Database:
                 yield await connection.execution_options(**self.dialect.snapshot_options)
 
     @asynccontextmanager
-    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
+    async def autocommit(self, engine: AsyncEngine | None = None) -> AsyncIterator[AsyncConnection]:
         """Open a connection on which every statement is a transaction of its own."""
         with self._typed_errors():
-            async with self._use.connect(self._engine.connect()) as connection:
+            async with self._use.connect((engine or self._engine).connect()) as connection:
                 yield await connection.execution_options(**self.dialect.autocommit_options)
 
     async def inspect(self, work: Callable[[Connection], _Result]) -> _Result:
@@ -225,9 +232,12 @@ class Database:
             return await in_thread(function, *args)
 
     async def _fetch(
-        self, statement: Executable, parameters: Mapping[str, Any] | None = None
+        self,
+        statement: Executable,
+        parameters: Mapping[str, Any] | None = None,
+        engine: AsyncEngine | None = None,
     ) -> Sequence[Row[Any]]:
-        async with self.autocommit() as connection:
+        async with self.autocommit(engine) as connection:
             rows: Sequence[Row[Any]] = (await connection.execute(statement, parameters)).all()
             return rows
 
@@ -372,6 +382,23 @@ class Database:
             raise StorageReadOnly(
                 f"{self.location} is open read-only", hint="Open it without --read-only to write"
             )
+
+    async def save_schema(self, *, is_changed: bool) -> None:
+        """Copy SQLite's write-ahead log to the file if the file lacks the schema.
+
+        Without its log, or with a part of it, such a file would be taken for a new database.
+        """
+        if self.file is None or self.is_read_only:
+            return
+        if is_changed or self.file.stat().st_size <= LARGEST_PAGE:
+            try:
+                await in_thread(self._checkpoint)
+            except StorageError as error:  # SQLite copies the log later
+                log.warning("the schema is in the log only: %s", error)
+
+    def _checkpoint(self) -> None:
+        with self.read_inline() as connection:
+            connection.exec_driver_sql(self.dialect.checkpoint_command)
 
     async def truncate_log(self) -> None:
         """Remove erased bytes from SQLite's write-ahead log too, unless the disk is full."""

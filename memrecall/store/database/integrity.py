@@ -35,12 +35,14 @@ _logger = logging.getLogger(__name__)
 META_TABLE = "memrecall_meta"  # only databases of memrecall have it
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100  # bytes
+LARGEST_PAGE = 65_536
 _RISKS = {
     "fsync": "a power failure can damage the database",
     "synchronous_commit": "a crash of the server can lose writes that were acknowledged",
 }
-# Of the index of a log: whether it is valid, the size of a page, and the number of pages.
-_INDEX_HEADER = struct.Struct("=12x ?x H I 28x")
+# Of the index of a log: whether it is valid, the size of a page, the number of pages, and how many
+# of them were copied to the database.
+_INDEX_START = struct.Struct("=12x ?x H I 76x I")
 _LOG_HEADER, _PAGE_HEADER = 32, 24  # bytes
 _LOG = "memrecall_log"  # in the notes of a connection: which file was its log
 
@@ -116,25 +118,14 @@ class FileGuard:
         self.note_log_size()
         if self._log_size >= last_size:
             return False
-        index = self._file.with_name(self._file.name + "-shm")
-        header = _read_start(index, _INDEX_HEADER.size)
-        if len(header) < _INDEX_HEADER.size:
-            return False
-        is_valid, page_size, pages = _INDEX_HEADER.unpack(header)
-        page_size = 65_536 if page_size == 1 else page_size
-        length = _LOG_HEADER + pages * (_PAGE_HEADER + page_size)
-        is_short = bool(is_valid and pages and self._measure_log() < length)
-        return is_short and _read_start(index, _INDEX_HEADER.size) == header
+        return _lacks_pages(self._file)
 
     @property
     def _log_file(self) -> Path:
-        return self._file.with_name(self._file.name + "-wal")
+        return _beside(self._file, "-wal")
 
     def _measure_log(self) -> int:
-        try:
-            return self._log_file.stat().st_size
-        except FileNotFoundError:
-            return 0
+        return _measure(self._log_file)
 
     def has_lost_log(self) -> bool:
         """Return True if the log is not the one that the last commit was written to."""
@@ -168,6 +159,36 @@ class FileGuard:
         )
 
 
+def _beside(file: Path, suffix: str) -> Path:
+    return file.with_name(file.name + suffix)
+
+
+def _measure(file: Path) -> int:
+    """Return the size of a file; 0 if there is none."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _lacks_pages(file: Path) -> bool:
+    """Return whether the log of a database lacks pages that its index counts.
+
+    Pages that the database has got do not count.
+    """
+    index = _beside(file, "-shm")
+    if not index.exists():
+        return False
+    start = _read_start(index, _INDEX_START.size)
+    if len(start) < _INDEX_START.size:
+        return False
+    is_valid, page_size, pages, copied = _INDEX_START.unpack(start)
+    page_size = LARGEST_PAGE if page_size == 1 else page_size
+    length = _LOG_HEADER + pages * (_PAGE_HEADER + page_size)
+    is_short = bool(is_valid and pages > copied and _measure(_beside(file, "-wal")) < length)
+    return is_short and _read_start(index, _INDEX_START.size) == start
+
+
 def _read_start(file: Path, size: int) -> bytes:
     """Return the first bytes of a file of an open database, read by another process.
 
@@ -185,7 +206,7 @@ def is_truncated(file: Path) -> bool:
         return True
     page_size = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
-    return file.stat().st_size < (65_536 if page_size == 1 else page_size) * pages
+    return file.stat().st_size < (LARGEST_PAGE if page_size == 1 else page_size) * pages
 
 
 def require_whole(file: Path, *, create: bool) -> None:
@@ -195,17 +216,45 @@ def require_whole(file: Path, *, create: bool) -> None:
     `create`, a database of another program is refused too, before anything in it is changed.
     """
     if file.stat().st_size:
+        _require_log(file)
         if not create:
             _require_own(file)
         return
-    log, snapshots = (file.with_name(file.name + suffix) for suffix in ("-wal", "-index"))
-    was_database = snapshots.exists() or (log.exists() and log.stat().st_size > 0)
+    was_database = _beside(file, "-index").exists() or _measure(_beside(file, "-wal")) > 0
     problem, hint = f"{file} is empty (0 bytes)", "`memrecall add` makes a database of it"
     if was_database:
         problem += ", and not a database any more"
         hint = "Restore a backup, or remove the file and its -wal and -shm to start empty"
     if was_database or not create:
         raise StorageUnreachable(problem, hint=hint)
+
+
+def _require_log(file: Path) -> None:
+    """Raise StorageUnreachable if the log that the file needs is gone, or was cut to nothing.
+
+    A log that is cut while nobody uses the file keeps what was committed before the cut.
+    """
+    log = _beside(file, "-wal")
+    has_schema = file.stat().st_size > LARGEST_PAGE or _has_schema(file)
+    if log.exists() and has_schema:
+        if _lacks_pages(file):
+            _logger.error("%s was cut: commits in it are lost", log)
+        return
+    # Without a schema, a process was killed while it created the database, or the log had it.
+    had_schema = not has_schema and _beside(file, "-index").exists() and not _measure(log)
+    if had_schema or _lacks_pages(file):
+        event = "was cut" if log.exists() else "was deleted"
+        names = f"{file.name}-wal and {file.name}-shm"
+        raise StorageUnreachable(
+            f"{log} {event}, and had commits that {file.name} lacks",
+            hint=f"Put it back or restore a backup. To go on with what is left, remove {names}",
+        )
+
+
+def _has_schema(file: Path) -> bool:
+    """Return whether a SQLite file, without its log, has ever had a table."""
+    header = _read_start(file, _HEADER)
+    return not header.startswith(_MAGIC) or any(header[40:44])
 
 
 def _require_own(file: Path) -> None:

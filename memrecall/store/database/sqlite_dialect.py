@@ -61,6 +61,7 @@ class SqliteDialect(DatabaseDialect):
     # A transaction that reads first and writes later fails at once when another writer came
     # between, whatever the busy timeout says.
     write_options: ClassVar[Mapping[str, Any]] = {_BEGIN: _BEGIN_WRITE}
+    checkpoint_command = "PRAGMA wal_checkpoint(PASSIVE)"
     truncate_log_command = "PRAGMA wal_checkpoint(TRUNCATE)"
     error_codes = (
         ErrorCode("SQLITE_FULL", StorageFull, SPACE_HINT),

@@ -33,6 +33,7 @@ class Reading:
 
     message_ids: Sequence[str]
     run: str | None = None
+    once: bool = False  # Conflict if one of them was read meanwhile, as for a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class UnreadMessages:
 
 
 def note_reading(connection: Connection, user_id: str, reading: Reading) -> None:
-    """Note that messages were read; Conflict if a run may not read one of them any more."""
+    """Note that messages were read; Conflict if they may not be read any more."""
     unread: list[Any] = [messages.c.user_id == user_id, messages.c.extracted_by.is_(None)]
     if reading.run is not None:
         unread.append(is_visible(messages))
@@ -146,7 +147,7 @@ def note_reading(connection: Connection, user_id: str, reading: Reading) -> None
         statement = update(messages).where(*unread, messages.c.message_id.in_(batch))
         values = {"extracted_by": reading.run or BY_ADD}
         noted += connection.execute(statement.values(values)).rowcount
-    if reading.run is not None and noted < len(reading.message_ids):
+    if (reading.run is not None or reading.once) and noted < len(reading.message_ids):
         raise Conflict(
             "messages were read, deleted or erased while the model read them",
             hint="Read what is left again",

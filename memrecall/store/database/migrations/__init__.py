@@ -28,8 +28,11 @@ from memrecall.workers import in_thread
 LATEST = 14
 
 
-async def upgrade(database: Database, target: int = LATEST) -> None:
-    """Upgrade the schema to version `target`; SchemaTooNew if it is newer than this package."""
+async def upgrade(database: Database, target: int = LATEST) -> bool:
+    """Upgrade the schema to version `target`, and return whether it was older.
+
+    SchemaTooNew if it is newer than this package.
+    """
     version = await _read_version(database)
     if version > LATEST:
         raise SchemaTooNew(
@@ -44,6 +47,7 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
         await database.transact(
             lambda connection: _upgrade(connection, database, target), is_long=True
         )
+    return version < target
 
 
 async def _read_version(database: Database) -> int:
