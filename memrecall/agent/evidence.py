@@ -164,7 +164,7 @@ def _recalled(state: RecallState, key: str, **fields: Any) -> RecalledMemory:
     found = {
         "relevance_score": hit and hit.score,
         "probability": probability,
-        "certainty": Certainty.from_probability(None if fields.get("doubts") else probability),
+        "certainty": Certainty.from_probability(probability),
         "why": hit and hit.why.as_dict(),
     }
     return RecalledMemory(memory_key=key, **(found | fields))

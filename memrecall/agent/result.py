@@ -137,6 +137,10 @@ class RecalledMemory(_FrozenModel):
         unknown = self.kind if self.kind == "knowledge" else ""  # of the agent, said by nobody
         return self.speaker or self.role or (sources.pop() if len(sources) == 1 else unknown)
 
+    def can_be_sure(self, now: datetime) -> bool:
+        """Return False for a fact that its messages do not confirm, and for what has ended."""
+        return self.checked and (self.valid_to is None or self.valid_to > now)
+
     def describe_certainty(self, language: Language) -> dict[str, str]:
         """Return the fields that tell a model of a possible memory; none for sure ones.
 
@@ -231,15 +235,22 @@ class RecallResult(_FrozenModel):
         """How certain the recall is; `NONE` if nothing is handed off."""
         if not self.memories:
             return Certainty.NONE
-        if not self.memories[0].checked:
+        if not self.memories[0].can_be_sure(self.now):
             return Certainty.POSSIBLE
         return Certainty.from_probability(self.confidence)
 
     @model_validator(mode="after")
-    def _raise_first_certainty(self) -> Self:
-        """Make the first item as certain as the recall: the confidence is about it."""
+    def _set_certainties(self) -> Self:
+        """Make the first item as certain as the recall: the confidence is about it.
+
+        What cannot be sure is possible, however likely it is that it was meant.
+        """
         if self.certainty is Certainty.SURE:
             self.memories[0] = self.memories[0].model_copy(update={"certainty": Certainty.SURE})
+        for memories in (self.memories, self.closest):
+            for at, memory in enumerate(memories):
+                if not memory.can_be_sure(self.now):
+                    memories[at] = memory.model_copy(update={"certainty": Certainty.POSSIBLE})
         return self
 
     def sure_memories(self) -> list[RecalledMemory]:
@@ -248,11 +259,12 @@ class RecallResult(_FrozenModel):
         One of them is meant, so their probabilities add up: nobody has to tell the question of a
         decision from its answer to be sure where it was taken.
         """
-        if sure := [memory for memory in self.memories if memory.certainty is Certainty.SURE]:
+        able = [memory for memory in self.memories if memory.can_be_sure(self.now)]
+        if sure := [memory for memory in able if memory.certainty is Certainty.SURE]:
             return sure
         sessions: dict[str, list[RecalledMemory]] = {}
-        for memory in self.memories:
-            if memory.session_id is not None and memory.checked:
+        for memory in able:
+            if memory.session_id is not None:
                 sessions.setdefault(memory.session_id, []).append(memory)
         best = max(sessions.values(), key=joint_probability, default=[])
         is_sure = Certainty.from_probability(joint_probability(best)) is Certainty.SURE

@@ -1,15 +1,24 @@
 """Certainty of recalls and of their items: where it comes from, and what models are told."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
-from memrecall.agent import Certainty, RecallMemory, RecallResult, write_block
+from memrecall.agent import (
+    Certainty,
+    RecalledMemory,
+    RecallMemory,
+    RecallResult,
+    write_block,
+)
 from memrecall.agent.prompt_view import write_relevant_block
 from memrecall.agent.tools.control import write_parent_message
 from memrecall.agent.tools.recall import RecallAnswer, RecallReply
 from memrecall.memory import Library
 from memrecall.scope import Scope
+from memrecall.store import PlanStep
 from memrecall.testing import ScriptedClient
+from memrecall.types import NewMemory, NewMessage, Role
 
 from ..cases import check_each, check_each_async
 from ..inert import assert_harmless
@@ -17,6 +26,7 @@ from .recall_helpers import (
     ANN,
     LANGUAGES,
     LIN,
+    NOW,
     REQUEST,
     detail,
     hand_off,
@@ -182,6 +192,59 @@ async def test_items_of_one_session_are_sure_together(library: Library, scope: S
     assert share("s", 0.4, 0.25) == []
     assert share("t", 0.4, 0.35) == []
     assert share(None, 0.4, 0.35) == []  # Memories without a session have nothing in common.
+
+
+@in_both_languages
+async def test_what_has_ended_is_never_sure(library: Library, scope: Scope) -> None:
+    recalled = await recall_both(library, scope)
+    first, second = recalled.memories
+
+    def end(item: RecalledMemory, *, after: timedelta) -> RecalledMemory:
+        update = {"valid_to": NOW + after, "certainty": SURE, "probability": 0.78}
+        return item.model_copy(update=update)
+
+    def build(*memories: RecalledMemory, confidence: float) -> RecallResult:
+        fields = {"memories": list(memories), "confidence": confidence}
+        return RecallResult.model_validate({**dict(recalled), **fields})
+
+    ended = end(first, after=-timedelta(hours=1))
+    possible = second.model_copy(update={"certainty": POSSIBLE, "probability": 0.11})
+    for result in (
+        build(ended, confidence=0.9),
+        build(possible, ended, confidence=0.11),
+        recalled.model_copy(update={"memories": [possible, ended], "confidence": 0.11}),
+    ):
+        assert result.certainty is POSSIBLE
+        assert result.sure_memories() == []
+        assert write_relevant_block(result, 4_000, only_sure=True) == ""
+        assert first.content in write_relevant_block(result, 4_000, only_sure=False)
+    assert [each.certainty for each in build(possible, ended, confidence=0.11).memories] == [
+        *(POSSIBLE, POSSIBLE)
+    ]
+    later = build(end(first, after=timedelta(hours=1)), possible, confidence=0.9)
+    assert later.certainty is SURE
+    assert [each.memory_key for each in later.sure_memories()] == [first.memory_key]
+    assert first.content in write_relevant_block(later, 4_000, only_sure=True)
+
+
+async def test_superseded_statement_starts_no_block(library: Library) -> None:
+    """A model hands off the new line, and after it the old one, which its search found likely."""
+    texts = {"old": "I work at Siemens", "new": "I got fired on Monday"}
+    for key, content in texts.items():
+        message = NewMessage(
+            role=Role.USER, content=content, message_id=key, ts=NOW - timedelta(days=2)
+        )
+        await library.add_messages(Scope("ann", session_id=key), [message])
+        fields = {"source_message_ids": (key,), "valid_from": NOW - timedelta(days=1)}
+        memory = NewMemory(memory_key=f"mem_{key}", content=content, **fields)
+        step = PlanStep("UPDATE", memory, "mem_old") if key == "new" else PlanStep("ADD", memory)
+        await library.apply_plan(ANN, [step], actor="user")
+    steps = [search("I work at Siemens", limit=10), hand_off("new", "old", confidence=0.11)]
+    result = await run_recall(library, *steps, messages="Where do I work?")
+    items = {memory.memory_key: memory for memory in result.memories}
+    assert (items["old"].probability or 0) >= 0.7
+    assert (result.certainty, items["old"].certainty) == (POSSIBLE, POSSIBLE)
+    assert write_relevant_block(result, 4_000, only_sure=True) == ""
 
 
 async def test_results_of_the_autogen_memory_have_their_certainty(library: Library) -> None:
