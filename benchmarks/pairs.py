@@ -20,7 +20,8 @@ change the later line is right, after what only seems one the earlier line is.
 
 - `change first`, `seeming first`: the right line is before the other one and first of all results;
 - `later handed`: of changes, the later line is among the items;
-- `sure old`: of changes, those called sure with the old line and without the new one.
+- `sure old`: of changes, those called sure with the old line and without the new one;
+  `sure old first`: those called sure whose first item is the old line.
 
 Only what applications use is called, so that the same file measures an earlier checkout:
 
@@ -37,7 +38,8 @@ import asyncio
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,12 +90,8 @@ async def ask(library: Library, question: Question, other: frozenset[str]) -> An
     memory = AsyncMemory(library=library, user_id=question.user_id)
     now = question.horizon
     page = await memory.search(question.query, limit=_FIRST, as_of=now, reference_date=now)
-    lines = question.query.split("\n")
-    # A follow-up is a conversation, whose last line is the user's.
-    roles = ["user" if (len(lines) - at) % 2 else "assistant" for at in range(len(lines))]
-    messages = [{"role": role, "content": line} for role, line in zip(roles, lines, strict=True)]
     result = await recall(
-        messages,
+        as_messages(question.query),
         user_id=question.user_id,
         library=library,
         as_of=now,
@@ -111,8 +109,18 @@ async def ask(library: Library, question: Question, other: frozenset[str]) -> An
     )
 
 
-async def run(folder: Path, work: Path) -> list[Answer]:
-    """Ask all questions of a folder; an imported corpus is reused."""
+def as_messages(query: str) -> list[dict[str, str]]:
+    """Return a question as messages; a follow-up is a conversation with the user's line last."""
+    lines = query.split("\n")
+    roles = ["user" if (len(lines) - at) % 2 else "assistant" for at in range(len(lines))]
+    return [{"role": role, "content": line} for role, line in zip(roles, lines, strict=True)]
+
+
+@asynccontextmanager
+async def open_set(
+    folder: Path, work: Path
+) -> AsyncGenerator[tuple[Library, Sequence[Question]], None]:
+    """Open the library of a folder, with its questions; an imported corpus is reused."""
     questions = read_questions(folder / "queries.jsonl").questions
     corpus = read_corpus(folder / "corpus.jsonl", read_entry)
     database = work / f"{folder.name}-{corpus.sha256[:12]}.db"
@@ -122,7 +130,13 @@ async def run(folder: Path, work: Path) -> list[Answer]:
         if int(stats["messages"]) + int(stats["memories"]) < corpus.size:
             await import_corpus(library, corpus, lambda _: None)
         await library.engine.load_embedder()
-        others = _read_others(folder / "queries.jsonl")
+        yield library, questions
+
+
+async def run(folder: Path, work: Path) -> list[Answer]:
+    """Ask all questions of a folder."""
+    others = _read_others(folder / "queries.jsonl")
+    async with open_set(folder, work) as (library, questions):
         return [await ask(library, question, others[question.query_id]) for question in questions]
 
 
@@ -140,21 +154,21 @@ def summarize(answers: Sequence[Answer]) -> dict[str, float]:
     scores = [score for answer in found for score in answer.evidence_scores]
     return {
         "questions": float(len(answers)),
-        "search first": _share(_has(a.found[:1], a.evidence) for a in answerable),
-        "three": _share(_has(a.found[:3], a.evidence) for a in answerable),
-        "ten": _share(_has(a.found[:_FIRST], a.evidence) for a in answerable),
-        "recall first": _share(_has(a.items[:1], a.evidence) for a in answerable),
-        "any": _share(_has(a.items, a.evidence) for a in answerable),
-        "items": _share(float(len(a.items)) for a in answerable),
-        "sure": _share(a.is_sure for a in answerable),
-        "sure right": _share(_has(a.items[:1], a.evidence) for a in sure),
-        "sure absent": _share(a.is_sure for a in absent),
-        "none answerable": _share(not a.items for a in answerable),
-        "none absent": _share(not a.items for a in absent),
+        "search first": share(_has(a.found[:1], a.evidence) for a in answerable),
+        "three": share(_has(a.found[:3], a.evidence) for a in answerable),
+        "ten": share(_has(a.found[:_FIRST], a.evidence) for a in answerable),
+        "recall first": share(_has(a.items[:1], a.evidence) for a in answerable),
+        "any": share(_has(a.items, a.evidence) for a in answerable),
+        "items": share(float(len(a.items)) for a in answerable),
+        "sure": share(a.is_sure for a in answerable),
+        "sure right": share(_has(a.items[:1], a.evidence) for a in sure),
+        "sure absent": share(a.is_sure for a in absent),
+        "none answerable": share(not a.items for a in answerable),
+        "none absent": share(not a.items for a in absent),
         "auroc": _auroc(answerable, absent),
-        "kept": _share(score >= THRESHOLD for score in scores),
-        "hidden": _share(max(a.evidence_scores) < THRESHOLD for a in found),
-        "empty": _share(max(a.scores, default=0.0) < THRESHOLD for a in answers),
+        "kept": share(score >= THRESHOLD for score in scores),
+        "hidden": share(max(a.evidence_scores) < THRESHOLD for a in found),
+        "empty": share(max(a.scores, default=0.0) < THRESHOLD for a in answers),
         **_summarize_pairs(answers),
     }
 
@@ -164,12 +178,13 @@ def _summarize_pairs(answers: Sequence[Answer]) -> dict[str, float]:
         [answer for answer in answers if answer.category == name] for name in ("change", "seeming")
     )
     return {
-        "change first": _share(_has(a.found[:1], a.evidence) for a in change),
-        "seeming first": _share(_has(a.found[:1], a.evidence) for a in seeming),
-        "later handed": _share(_has(a.items, a.evidence) for a in change),
-        "sure old": _share(
+        "change first": share(_has(a.found[:1], a.evidence) for a in change),
+        "seeming first": share(_has(a.found[:1], a.evidence) for a in seeming),
+        "later handed": share(_has(a.items, a.evidence) for a in change),
+        "sure old": share(
             a.is_sure and _has(a.items, a.other) and not _has(a.items, a.evidence) for a in change
         ),
+        "sure old first": share(a.is_sure and _has(a.items[:1], a.other) for a in change),
     }
 
 
@@ -185,7 +200,8 @@ def _has(keys: Sequence[str], wanted: frozenset[str]) -> bool:
     return not wanted.isdisjoint(keys)
 
 
-def _share(values: Iterator[bool] | Iterator[float]) -> float:
+def share(values: Iterable[bool] | Iterable[float]) -> float:
+    """Return the mean; NaN of nothing."""
     numbers = [float(value) for value in values]
     return sum(numbers) / len(numbers) if numbers else float("nan")
 
