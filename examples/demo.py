@@ -51,9 +51,9 @@ REQUESTS = (
     Request("A question without an answer, in English", "maya", "When does my passport expire?"),
 )
 
-CHANGED = (
-    Request("With facts: what changed", "lin", "我现在用什么编辑器？"),
-    Request("With facts, in English", "maya", "Do I eat fish these days?"),
+WITH_FACTS = (
+    Request("A recall with facts", "lin", "谁接手赵磊的工作？"),
+    Request("A recall with facts, in English", "maya", "What does Maya eat?"),
 )
 RECORDED = "They come from a recorded model; with your own: MEMRECALL_MODEL=… (docs/models.md)"
 PEOPLE = (("lin", "林晓"), ("maya", "Maya"))
@@ -132,7 +132,7 @@ async def show_model(console: Console, library: Library, width: int) -> None:
             for edge in graph["relations"][:RELATIONS]:
                 relation = f"{edge['source']} {edge['relationship']} {edge['destination']}"
                 console.print(f"    [dim]{relation}[/dim]")
-    for number, request in enumerate(CHANGED, len(REQUESTS) + len(PEOPLE) + 1):
+    for number, request in enumerate(WITH_FACTS, len(REQUESTS) + len(PEOPLE) + 1):
         console.print()
         console.print(heading(f"{number}  {request.shows} (user {request.user})", width))
         await ask(console, library, request, width)
