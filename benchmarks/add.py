@@ -132,7 +132,7 @@ def main() -> None:
     }
     print_figures("one add of a short message, no model", rows)
     if arguments.out:
-        write_figures(arguments.out, {"add": rows})
+        write_figures(arguments.out, {"one add of a short message, no model": rows})
 
 
 if __name__ == "__main__":
