@@ -19,7 +19,7 @@ from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.tools.search import ANSWERED_BY, BY_RULES, RECALLED
 from memrecall.agent.trace import Observer
 from memrecall.chat.events import TRUNCATED, ChatEvent, Failed, Final, TextDelta, TextRetracted
-from memrecall.chat.offline import asks_something, offline_chat_client
+from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell
 from memrecall.chat.tools import TurnRecalls
@@ -37,6 +37,7 @@ from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules, load_prompt
 from memrecall.scope import DEFAULT_NAME, KEY_MEMBER, Scope
 from memrecall.store import WriteStatus
+from memrecall.text.language import is_question
 from memrecall.types import EXTRACTION, Language, Message, NewMessage, Role
 
 _log = logging.getLogger(__name__)
@@ -101,9 +102,10 @@ class Chat:
         """Return the recalls of a turn, which skip messages that the model sees in full.
 
         Without a model only what is recalled is read, so that statements are not skipped.
+        Questions are: they have the words of what is asked later, and would be quoted as answers.
         """
         if self._is_offline:
-            visible = [m for m in visible if m.role is Role.ASSISTANT or asks_something(m.content)]
+            visible = [m for m in visible if m.role is Role.ASSISTANT or is_question(m.content)]
         history = [parse_message(message) for message in visible]
         messages = [message for message in history if message.message_id != request.message_id]
         recaller = Recaller(

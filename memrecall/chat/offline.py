@@ -8,29 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from memrecall import model
-from memrecall.agent.offline.needs import find_courtesy, is_greeting
+from memrecall.agent import Certainty
+from memrecall.agent.offline.needs import find_courtesy
 from memrecall.agent.tools import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.phrases import tell
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
 from memrecall.model import protocol
-from memrecall.text.language import fill_phrase, is_question, language_of, read_phrases
+from memrecall.text.language import fill_phrase, language_of, read_phrases
 from memrecall.text_length import truncate_text
 from memrecall.types import Language
 
 _MOST_QUOTES = 2
-_LEAST_PROBABLE = 0.1  # of the best event: below it the answer is that nothing is known
+_LEAST_PROBABLE = 0.5  # of the first quote (`benchmarks/chat.py`)
 _QUOTED_SHARE = 0.5  # of the first quote's probability: a less likely one is not quoted beside it
 _MEMORY_KEY = "mem_"  # how the keys of extracted memories begin
 _LONGEST_QUOTE = 300
 _TEXTS = read_phrases(Path(__file__).with_name("offline.json"))
 _text = partial(fill_phrase, _TEXTS)
-# Earlier answers without a model that say nothing about anything.
-_EMPTY_ANSWERS = frozenset(
-    text
-    for name in ("unknown", "failed", "stored", "noted", "hello", "thanks", "bye")
-    for text in _TEXTS[name]
-)
 
 
 def offline_chat_client() -> model.RuleClient:
@@ -39,18 +34,25 @@ def offline_chat_client() -> model.RuleClient:
 
 
 def single_answer(language: Language, messages: Sequence[protocol.LLMMessage]) -> str:
-    """Answer the prompt `chat_single`: quote what was recalled, or say that it is unknown."""
+    """Answer the prompt `chat_single`: quote what was recalled, or say that nothing was found.
+
+    Whether a message asks for anything is not judged: how likely it is that the best hit is what
+    was meant tells a statement from a question.
+    """
     query = _recall_query(messages)
+    if (courtesy := find_courtesy(query)) is not None:
+        return _text(language_of(query), courtesy)
     result = _tool_results(messages).get(RECALL_MEMORY)
+    if result is not None and result.is_error:
+        return _text(language, "failed")
     output = load_json_object(result.content) if result is not None else None
-    events = _likely(_evidence(output.get("events") or [])) if output is not None else []
-    if events and asks_something(query):
-        return "\n".join(_quote(event, language) for event in events[:_MOST_QUOTES])
-    if not asks_something(query):
-        courtesy = find_courtesy(query)
-        return _text(language_of(query), courtesy) if courtesy else _text(language, "stored")
-    has_failed = result is not None and result.is_error
-    return _text(language, "failed" if has_failed else "unknown")
+    recalled = output or {}
+    events = _likely(_evidence(recalled.get("events") or []))
+    if not events:
+        return _text(language, "nothing")
+    is_sure = recalled.get("certainty") == Certainty.SURE
+    lines = [] if is_sure else [_text(language, "possible")]
+    return "\n".join([*lines, *(_quote(event, language) for event in events[:_MOST_QUOTES])])
 
 
 def group_answer(language: Language, messages: Sequence[protocol.LLMMessage]) -> str:
@@ -63,18 +65,14 @@ def group_answer(language: Language, messages: Sequence[protocol.LLMMessage]) ->
 
 def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return first-hand statements that hold: not what assistants repeat."""
-    statements = [
-        event
-        for event in events
-        if event["text"] not in _EMPTY_ANSWERS and "outdated_since" not in event
-    ]
+    statements = [event for event in events if "outdated_since" not in event]
     return [event for event in statements if event.get("speaker") != "assistant"] or statements
 
 
 def _likely(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the first event and those at least half as likely; none if the first is not."""
     best = _chance(events[0]) if events else 0.0
-    least = _QUOTED_SHARE * best
+    least = max(_LEAST_PROBABLE, _QUOTED_SHARE * best)
     return [event for event in events if best >= _LEAST_PROBABLE and _chance(event) >= least]
 
 
@@ -89,11 +87,6 @@ def _recall_query(messages: Sequence[protocol.LLMMessage]) -> str:
                 if call.name == RECALL_MEMORY:
                     return str((load_json_object(call.arguments) or {}).get("query", ""))
     return ""
-
-
-def asks_something(text: str) -> bool:
-    """Return True if a message asks for an answer; "how are you?" does not."""
-    return is_question(text) and not is_greeting(text)
 
 
 def _quote(event: dict[str, Any], language: Language) -> str:

@@ -18,7 +18,6 @@ from memrecall.agent.tools.models import TextAnswer
 from memrecall.agent.tools.table import function_schemas, tools_for
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.chat.history import fit_texts
-from memrecall.chat.offline import asks_something
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell
 from memrecall.errors import (
@@ -97,9 +96,7 @@ class TurnRecalls:
         count = result.withheld
         withheld = tell(self.language, "withheld", count=count) if count else ""
         if not result.memories:
-            # A statement needs no answer, and to the model "say that you do not know" is one.
-            phrase = "nothing_recalled" if asks_something(query) else "nothing_said_before"
-            return TextAnswer(content=_empty(withheld or tell(self.language, phrase)))
+            return TextAnswer(content=_empty(withheld or tell(self.language, "nothing_recalled")))
         # For a recalled answer its own sources are noted, so that chains of answers stay short.
         for memory in result.memories:
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))

@@ -80,10 +80,11 @@ async def test_rules_do_not_quote_their_own_answers(chat_library: Library) -> No
     assert SHRIMP in answers[0]
 
 
-async def test_statement_with_question_word_is_quoted(library: Library) -> None:
+async def test_statement_with_question_word_is_quoted(semantic_library: Library) -> None:
     message = NewMessage(role=Role.USER, content="赵磊吃素，老板什么都吃。")
-    await library.add_messages(Scope(USER, session_id="before"), [message])
+    await semantic_library.add_messages(Scope(USER, session_id="before"), [message])
+    await semantic_library.vectors.settle()
     answer = await SingleChat(
-        library, Scope(USER, session_id="now"), options=make_options()
+        semantic_library, Scope(USER, session_id="now"), options=make_options()
     ).answer("赵磊吃什么？")
     assert "赵磊吃素" in answer.text

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from memrecall.agent.offline import needs, policy
 from memrecall.agent.state import Window
-from memrecall.chat import mentions, offline, phrases
+from memrecall.chat import mentions, phrases
 from memrecall.errors import InvalidArgument
 from memrecall.extraction import notes, summaries, verify
 from memrecall.extraction.protocol import Fact, Utterance
@@ -165,7 +165,6 @@ READERS: Mapping[str, Reader] = {
     "mentions": _read_mentions,
     "remove_names": lambda text: mentions.remove_names(text, MEMBERS),
     "detect_language": phrases.detect_language,
-    "asks_something": offline.asks_something,
     "recall request": _read_request,
     "needs_recall": needs.needs_recall,
     "is_greeting": needs.is_greeting,
