@@ -85,7 +85,7 @@ class BlockArguments(AgentArguments, total=False):
     """Keyword arguments of what adds a recalled block of at most `block_characters`.
 
     `when="always"` recalls for every text of the user. "auto", the default, leaves out greetings,
-    thanks, acknowledgements and code without a question.
+    thanks and acknowledgements.
     """
 
     block_characters: int

@@ -255,7 +255,7 @@ async def test_hook_imports_only_the_standard_library(service: HttpService, tmp_
 
 
 DEMO = Path(__file__).parents[2] / "fixtures" / "demo" / "chat.jsonl"
-NOTHING_ASKED = ("thanks!", "ok", "好的，谢谢", "```\npool_size = 20\n```")
+NOTHING_ASKED = ("thanks!", "ok", "好的，谢谢")
 QUESTIONS = {
     "what was my database config again?": "db_config_001",
     "db_config_001 的 pool_size 是多少？": "由 20 改为 40",

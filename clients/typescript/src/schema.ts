@@ -1002,7 +1002,7 @@ export interface components {
              */
             only_sure?: boolean;
             /**
-             * @description Whether the response is empty for greetings, thanks, acknowledgements and code without a question, and leaves out the session.
+             * @description Whether the response is empty for greetings, thanks and acknowledgements, and leaves out the session.
              * @default false
              */
             if_needed?: boolean;

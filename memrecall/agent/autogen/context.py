@@ -33,8 +33,8 @@ class MemoryContext(ChatCompletionContext):
 
     `recall` can be called by itself. As a context, `get_messages` recalls at most once for one user
     message and inserts the result before it as one block of data. `when="always"` recalls for every
-    text of the user; "auto" leaves out greetings, thanks, acknowledgements and code without a
-    question. `observer` gets each event of a recall as it happens. AutoGen passes a context no
+    text of the user; "auto" leaves out greetings, thanks and acknowledgements.
+    `observer` gets each event of a recall as it happens. AutoGen passes a context no
     cancellation token: set that of the parent's run as `cancellation_token`, and cancelling the run
     ends the recall.
     """

@@ -186,7 +186,7 @@ class RecallMemory(Memory):
     """A memory for a parent agent's `memory=[...]`.
 
     Each turn adds at most one message of data to the parent's context, before the model is called.
-    With `when="auto"`, greetings, thanks, acknowledgements and code without a question add none;
+    With `when="auto"`, greetings, thanks and acknowledgements add none;
     with "always", every text of the user is recalled for. `update_context` gets no cancellation
     token from AutoGen: set the token of the parent's run as `cancellation_token`.
     """

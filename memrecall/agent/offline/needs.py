@@ -4,12 +4,10 @@ import re
 from typing import Literal, get_args
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.language import is_question
 
 RecallWhen = Literal["auto", "always"]
 
 _LONGEST_COURTESY = 60  # characters
-_LONGEST_CODE = 4_000  # a recall costs less than reading more
 # In this order: "thanks, bye" says goodbye.
 _COURTESIES = {
     "bye": "(?:good)?bye|see you|good night|再见|拜拜|晚安",
@@ -25,23 +23,16 @@ _COURTESY = re.compile(
     rf"\W*(?:(?:{'|'.join(_COURTESIES.values())})(?:[\W吧啊呀哦啦了]+|$)){{1,4}}", re.IGNORECASE
 )
 _HAS_WORDS = re.compile(r"\w").search
-_FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-_DATA = re.compile(
-    r"\{.*\}|\[\s*[\"'\[{\d].*\]|<[^<>]+>|<([a-z][\w:-]*).*</\1>", re.DOTALL | re.IGNORECASE
-)
-_CODE_LINE = re.compile(r"\s.*|.*[{}]|[^=(]*[=(].*;|[^(]*\w\(.*\):?|[\w.\[\]]+ = .*|", re.ASCII)
 
 
 def needs_recall(text: str, when: RecallWhen = "auto") -> bool:
-    """Return False for a text that cannot need a recall.
+    """Return False for an empty text; unless `when` is "always", also for a greeting or thanks.
 
-    Such is an empty one; unless `when` is "always", also a greeting, thanks, an acknowledgement,
-    and code without a question. For everything else a recall costs less than a missing answer.
+    For everything else a recall costs less than a missing answer.
     """
-    if when == "always" or len(text) > _LONGEST_CODE:
+    if when == "always":
         return bool(text.strip())
-    words = _FENCE.sub(" ", text).strip()
-    return _HAS_WORDS(words) is not None and not is_greeting(words) and not _is_code(words)
+    return _HAS_WORDS(text) is not None and not is_greeting(text)
 
 
 def check_when(when: str) -> None:
@@ -60,10 +51,3 @@ def find_courtesy(text: str) -> str | None:
 def is_greeting(text: str) -> bool:
     """Return True if a text is only a greeting, thanks or an acknowledgement."""
     return find_courtesy(text) is not None
-
-
-def _is_code(text: str) -> bool:
-    """Return True for data, markup, or lines of code, if nothing is asked about them."""
-    lines = map(str.rstrip, text.splitlines())
-    is_code = _DATA.fullmatch(text) or all(map(_CODE_LINE.fullmatch, lines))
-    return bool(is_code) and "?" not in text and not is_question(text)

@@ -88,8 +88,8 @@ class BlockOptions(RequestModel):
         bool,
         Field(
             strict=True,
-            description="Whether the response is empty for greetings, thanks, acknowledgements and"
-            " code without a question, and leaves out the session.",
+            description="Whether the response is empty for greetings, thanks and acknowledgements,"
+            " and leaves out the session.",
         ),
     ] = False
     when: Annotated[

@@ -32,11 +32,6 @@ def test_empty_text_is_never_recalled_for() -> None:
         assert not needs_recall(text, "always")
 
 
-def test_long_code_is_recalled_for() -> None:
-    """A question may follow it."""
-    assert needs_recall("```\n" + "x = 1\n" * 1_000)
-
-
 def test_unknown_value_of_when_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="Use auto or always"):
         check_when("never")
