@@ -25,8 +25,8 @@ from memrecall.search.ranking.scores import HYBRID, RankingFeatures, to_relevanc
 RIVALS = 50  # the rows that compete for the probability
 TOP_ROWS = 20  # the rows whose features shift the score
 NO_ANSWER_SCORE = 0.0  # the score of "none of them is relevant"
-# A row with this probability has a relevance of one half. Of the evidence among the first ten of
-# the authors C to K, 98 % has more; of each of them, at least 95 %.
+# A row with this probability has a relevance of one half. It was set when, of the evidence among
+# the first ten of the authors C to K, 98 % had more; of each of them, at least 95 %.
 HALF_RELEVANT = 0.012
 
 
