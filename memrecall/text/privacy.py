@@ -47,6 +47,12 @@ _LONG = re.compile(r"(?=.*\d)[A-Za-z0-9+/=]{24,}")
 _MIXED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[^-]{8,}")
 _WORD = re.compile(r"[a-z-]{12,}|[A-Z-]{12,}")  # of one case, unlike a name in a program
 _ALGORITHM = re.compile(r"(?:[A-Z]{2,5}|sha|aes|md)-?\d{1,3}")
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_SOCIAL_SECURITY = re.compile(
+    r"\bSSN|(?<!redacted: )\bsocial (?:security(?! number\])|is\b|was\b)|社[会會]安全",
+    re.ASCII | re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?]\s+(?=\S)|[。！？\n]")
 _PLACEHOLDER = re.compile(r"[$%]?[{(<\[].*[})>\]]|\$[A-Z_][A-Z0-9_]*|https?://.*")
 _CODE = re.compile(
     r"[a-z]+(?:[._]+[a-z]+\d?)+(?:_\d)?(?:[\[(].*)?|[a-z][A-Za-z_.]{2,}\((?:[^)]*|.*\)\W*)"
@@ -78,6 +84,14 @@ def _find_account_end(match: re.Match[str]) -> int:
     return number.end() if value % 97 == 1 else 0
 
 
+def _find_social_security_end(match: re.Match[str]) -> int:
+    """Return the end of a number that the same sentence says to be of social security."""
+    text, start, end = match.string, match.start(), match.end()
+    before = _SENTENCE_END.split(text[max(start - 60, 0) : start])[-1]
+    after = _SENTENCE_END.split(text[end : end + 60])[0]
+    return end if any(map(_SOCIAL_SECURITY.search, (before, after))) else 0
+
+
 def _find_login_end(match: re.Match[str]) -> int:
     """Return the end of a name and a password in base64, as Docker keeps them."""
     try:
@@ -93,6 +107,11 @@ def _find_mixed_end(match: re.Match[str]) -> int:
     is_mixed = re.search(r"[A-Za-z]", value) and re.search(r"\d|[!@#$%^&+~]", value)
     is_known = len(value) < 6 or _PLACEHOLDER.fullmatch(value) or _CODE.fullmatch(value)
     return match.start("value") + len(value) if is_mixed and not is_known else 0
+
+
+def _find_word_end(match: re.Match[str]) -> int:
+    """Return the end of a plain word that is an administrator's password."""
+    return match.end() if match["sign"] or _WORD.fullmatch(match["value"]) else 0
 
 
 def _is_random(value: str) -> bool:
@@ -193,7 +212,7 @@ DETECTORS = (
         "private key",
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         r"(?:.*?-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|.*)"
-        r"|\bAGE-SECRET-KEY-1[0-9A-Z]{50,70}\b"
+        r"|\b(?i:AGE-SECRET-KEY-1[0-9A-Z]{50,70})\b"
         r"|(?P<keep>\bPrivate-Lines: \d{1,4}\s{1,2})(?!\[redacted: )(?:.*?(?=\sPrivate-MAC:)|.*)",
         "-----begin age-secret-key- private-lines:",
         re.DOTALL,
@@ -215,7 +234,7 @@ DETECTORS = (
         "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- npm_ pypi- hf_ xox eyj shp whsec_ dop_v1_"
         " gocspx- ya29. :aa slack.com",
     ),
-    _detector("token", r"(?P<keep>[?&]sig=)[\w%+/-]{30,200}=?", "sig="),
+    _detector("token", r"(?P<keep>(?:[?&]|&amp;)sig=)[\w%+/-]{30,200}=?", "sig="),
     _detector(
         "token",
         r"(?P<keep>\"auth\"\s{0,3}:\s{0,3}\")(?P<login>[A-Za-z0-9+/]{8,500}={0,2})(?=\")",
@@ -236,6 +255,14 @@ DETECTORS = (
     )._replace(find_end=_find_mixed_end),
     _detector(
         "password",
+        r"(?P<keep>\b(?:root|admin(?:istrator)?) (?:pass(?:w(?:or)?d)?|pwd?)"
+        r"\s?(?:(?P<sign>[=:：])|\bis\b)\s{0,3})"
+        r"(?P<value>[A-Za-z-]{4,100})(?=[.,;!?)]{1,3}(?:\s|$)|\s{0,3}$)",
+        "root admin",
+        re.IGNORECASE | re.MULTILINE,
+    )._replace(find_end=_find_word_end),
+    _detector(
+        "password",
         r"(?P<keep>\s(?:-p|(?<=pass )-p |(?:-u|--user)[ =]?[\"']?[\w.@-]{1,64}:)[\"']?)"
         r"(?!\[redacted: )[^\s\"']{4,200}",
         "curl mysql mariadb sshpass",
@@ -250,11 +277,6 @@ DETECTORS = (
     _number(
         "bank account number", r"[A-Z]{2}\d\d ?[A-Z0-9]{4}[A-Z0-9 ]{6,40}", is_secret=True
     )._replace(find_end=_find_account_end),
-    _number(
-        "social security number",
-        r"(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}",
-        is_secret=True,
-    ),
     _number("Chinese identity number", r"[1-9]\d{5}(?:19|20)\d{9}[\dXx]", _is_identity_number),
     _detector(
         "e-mail",
@@ -278,7 +300,9 @@ DETECTORS = (
     ),
     _named(
         "api key",
-        r"(?:api|access|secret|account)[ _-]?key|(?-i:(?<=[A-Z0-9])(?<!PUBLIC)_KEY)(?=\s?=)"
+        r"(?:api|access|secret|account)[ _-]?key|(?:private|signing|encryption|master)_key"
+        # Other keys are often those of rows and requests.
+        rf"|(?-i:(?<=[A-Z0-9])(?<!PUBLIC)_KEY)(?=\s?[=:])(?!\s?[=:]\s?[\"']?{_UUID}\b)"
         r"|密钥|密鑰|金鑰",
         "key 密钥 密鑰 金鑰",
     ),
@@ -286,6 +310,12 @@ DETECTORS = (
         *("token", "token(?![a-z])|secret", "token secret bearer basic"),
         bare="token|secret|bearer|basic",
     ),
+    # The last one: what is redacted before it brings no word for it nearer.
+    _number(
+        "social security number",
+        r"(?!000|666|9)\d{3}([ -]?)(?!00)\d\d\1(?!0000)\d{4}",
+        is_secret=True,
+    )._replace(find_end=_find_social_security_end),
 )
 _HINTS = [(hint, place) for place, detector in enumerate(DETECTORS) for hint in detector.hints]
 _NUMBERS = {place for place, detector in enumerate(DETECTORS) if not detector.hints}

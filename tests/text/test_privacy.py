@@ -19,12 +19,10 @@ SECRETS: dict[str, str] = {
     KEY_BLOCK[:60]: "[redacted: private key]",
     KEY_BLOCK.replace("KEY-", "KEY BLOCK-"): "[redacted: private key]",
     f"glpat-{'a1' * 10} xoxb-{'12-' * 10}x": "[redacted: token] [redacted: token]",
-    "Private-Lines: 2\nAAAAgQ\nbbbb\nPrivate-MAC: 0a": "Private-Lines: 2\n[redacted: private key]"
-    "\nPrivate-MAC: 0a",
     "pass=Xy12345678 DB_PASS=Xy1234": "pass=[redacted: password] DB_PASS=[redacted: password]",
 }
 SECRETS |= {
-    form.replace("§", ""): re.sub("§.*?§", f"[redacted: {kind}]", form)
+    form.replace("§", ""): re.sub("(?s)§.*?§", f"[redacted: {kind}]", form)
     for kind, forms in FORMS.items()
     for form in forms.split(" | ")
 }
