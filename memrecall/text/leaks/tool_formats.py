@@ -114,6 +114,14 @@ _ATTRIBUTE = r"\s+[a-z_:\-]+=\Q?([^<>\n]*=\Q?)?"
 _TOKENS = rf"({_TOKEN}\Z[a-z_]*\s*)"
 _KEY = r"([a-z_]+\s*[:=]\s*\Q?)?"
 _JSON = r"(\[\s*)?\{\s*\Q[^\"'“”\n]*\Q\s*:"
+_INSIDE = r"[^\[\]【】<>`\n]"  # brackets
+_WORDS_BEFORE = rf"{_INSIDE}{{1,24}}[^a-z0-9_\[\]【】<>`\n]"  # of any script
+_BEFORE = rf"({_WORDS_BEFORE}|\s)?"
+_LABEL_TEXT = r"[^\[\]【】`\n/]{1,24}"
+_CLOSED = r"[^\s\[\]【】/]{1,24}[\]】]"
+_WORDS_OF_KEY = r"[^\[\]【】<>`\n:：=,，]{1,24}"
+_SIGNS = r"(\L[%?#@$&*~^]|\{[%#|])"  # `<%`, `{%`: the pair ends with the same
+_ORNAMENTS, _ORNAMENTS_END = r"[⟦⟨⟪⟬⦃⦅⦇⦉❬❰❲❴〖〘〚◁]", r"[⟧⟩⟫⟭⦄⦆⦈⦊❭❱❳❵〗〙〛▷]"
 # A registered tool's name behind, in or between tags or tokens, whatever these are called.
 WRAPPED = (
     *(
@@ -127,9 +135,24 @@ WRAPPED = (
     FormatRow("wrapped", rf"{_TOKENS}*\L ?({_NAME})?\B[^<>\n]*=\s*\Q?\T\Q?[^<>\n]*\G"),
     FormatRow("wrapped", rf"{_TOKENS}*\L ?({_NAME})?\B{_PART}*\T\B?\G\s*\{{"),
     FormatRow("wrapped", rf"\L{_NAME}{_ATTRIBUTE}\T\Q?[^<>\n]*\G\s*\{{\s*\Q"),
-    FormatRow("wrapped", rf"\[{_NAME}\]\s*{_KEY}\T\s*[:：=({{\n][^\[\]`]*\[/[^\s\[\]/]+\]"),
+    FormatRow(
+        "wrapped",
+        rf"[\[【]{_LABEL_TEXT}[\]】]\s*{_KEY}\T\s*[:：=({{\n][^\[\]【】`]*[\[【]/{_CLOSED}",
+    ),
     FormatRow("wrapped", r"\[\T\][^\[\]`\n]*\[/\T\]"),
-    FormatRow("wrapped", rf"[\[【]{_LEAD}\T\s*[:：][^\[\]【】`\n]*[\]】]"),
+    FormatRow("wrapped", rf"[\[【]{_LEAD}\T\s*[:：]{_INSIDE}*[\]】]"),
+    FormatRow(
+        "wrapped", rf"[\[【]{_WORDS_BEFORE}\T\s*[,，、;；|]\s*{_WORDS_OF_KEY}[:：=]{_INSIDE}+[\]】]"
+    ),
+    FormatRow("wrapped", rf"\L ?({_NAME})?\B([^<>\n]*\B)? ?\T ?\B[^<>\n]*\G"),
+    FormatRow("wrapped", rf"\L ?{_NAME}:{_VERB}\s[^<>\n]*=\s*\Q?\T\Q?(\s|/|\G)"),
+    FormatRow(
+        "wrapped", rf"\L ?{_NAME}\s([^<>\n]*\s)?(tool|function)(_name)?\s*=\s*\Q?\T\Q?(\s|/|\G)"
+    ),
+    FormatRow(
+        "wrapped", rf"{_SIGNS}{_BEFORE}\T([^a-z0-9_<>{{}}\n][^<>{{}}\n]*)?[%?#@$&*~^|]([>}}]|&gt;)"
+    ),
+    FormatRow("wrapped", rf"{_ORNAMENTS}{_BEFORE}\T([^a-z0-9_\n][^\n]*)?{_ORNAMENTS_END}"),
 )
 
 CALLS = DSML + TOKENS + HARMONY + TAGS + CLOSERS + NAMED + WRAPPED
