@@ -94,6 +94,7 @@ def _manage_imports(
     lines = {
         item["id"]: f"{item['id']}  {output.minute_of(item['time'])}  {item['format']}  "
         f"{output.escape(item['file'])}  {output.count_noun(item['messages'], 'message')}"
+        + (f", {output.count_noun(item['memories'], 'memory')}" if item["memories"] else "")
         for item in imports
     }
     if not undo:
@@ -252,7 +253,7 @@ def _print_export_report(report: Any, text: str, shared: options.SharedOptions) 
     )
     users = output.count_noun(len(report.users), "user")
     fields = {"lines": report.lines, "users": len(report.users), "rows": {**report.rows}}
-    fields["redacted"] = {**report.redacted}
+    fields |= {"redacted": {**report.redacted}, "import_id": report.import_id}
     redacted = output.list_counts(report.redacted, "; [yellow]redacted[/yellow]: ")
     fields |= {"statuses": {**report.statuses}, "skipped": report.skipped}
     skipped = "".join(

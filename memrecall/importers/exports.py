@@ -12,6 +12,7 @@ from memrecall.importers.records import Fault
 from memrecall.importers.source import Source, SourceFile
 from memrecall.json_objects import parse_json_line
 from memrecall.library.library import Library
+from memrecall.store.imports import label_import, new_import_id
 
 _EXPORT_FIELDS = {"format", "table", "row"}
 
@@ -26,6 +27,7 @@ class ExportReport:
     statuses: Counter[str] = field(default_factory=Counter)  # of messages and memories
     skipped: dict[str, list[str]] = field(default_factory=dict)  # keys by table, of all users
     redacted: Counter[str] = field(default_factory=Counter)  # rows by what is not stored of them
+    import_id: str = ""  # which `undo_import` takes
 
 
 def is_export(source: Source) -> bool:
@@ -49,6 +51,8 @@ async def import_export(
     The whole file is read before anything is stored. Existing rows with the same keys are kept.
     """
     report, records = _read_records(file)
+    report.import_id = new_import_id()
+    label = label_import(report.import_id, file.name)
     if user_id is not None and len(records) > 1:
         raise InvalidArgument(
             f"{file.name} has {len(records)} users, who cannot be imported as one: {user_id!r}",
@@ -56,7 +60,7 @@ async def import_export(
         )
     for owner, rows in records.items():
         try:
-            counts = await library.import_user(user_id or owner, rows)
+            counts = await library.import_user(user_id or owner, rows, label=label)
         except MemrecallError as error:
             error.details["imported_users"] = len(report.users)
             raise

@@ -34,8 +34,8 @@ from memrecall.store.messages.records import WriteStatus
 _BATCH = 500
 # In an order in which rows can be inserted: referenced tables come first.
 EXPORTED_TABLES = (users, sessions, tombstones, messages, memories, *MEMORY_TABLES)
-# They count the writes to one database, or are derived from other columns.
-DATABASE_COLUMNS = {"version", "epoch", "change_no", "search_text"}
+# They count the writes to one database, name its imports, or are derived from other columns.
+DATABASE_COLUMNS = {"version", "epoch", "change_no", "search_text", "import_label"}
 _BY_NAME = {table.name: table for table in EXPORTED_TABLES}
 _ITEMS = {"messages": messages.c.message_id, "memories": memories.c.memory_key}
 _ERASABLE = (
@@ -58,13 +58,16 @@ class Merge:
         connection: AsyncConnection,
         user_id: str,
         rows: Mapping[str, Sequence[ExportedRow]],
+        label: str,
         inviter: str | None = None,
     ) -> None:
         self._connection = connection
         self._user_id = user_id
+        self._label = label  # of the rows that are new
         self._inviter = inviter  # of the users who would become members
         self._rows = {name: list(map(dict, table_rows)) for name, table_rows in rows.items()}
         self._new_sessions: set[str] = set()
+        self._moved: set[str] = set()  # sessions with messages that have other numbers here
         self.statuses: Counter[WriteStatus] = Counter()  # of messages and memories
         self.skipped: dict[str, list[str]] = {}  # the keys of rows that were not stored, by table
 
@@ -104,13 +107,15 @@ class Merge:
         if table is sessions:
             self._new_sessions = {row["session_id"] for row in new}
         elif table is messages:
-            moved = await self._number(new, locks.now)
+            self._moved |= await self._number(new, locks.now)
             # They name messages by their numbers; a model makes them again.
-            self._keep("summaries", lambda row: row["session_id"] not in moved)
+            self._keep("summaries", lambda row: row["session_id"] not in self._moved)
         if table is memberships and self._inviter is not None:
             self._invite(new, locks.now)
-        for row in new if "change_no" in table.c else ():
-            row["change_no"] = locks.next_change(self._user_id)
+        for row in new:
+            row["import_label"] = self._label
+            if "change_no" in table.c:
+                row["change_no"] = locks.next_change(self._user_id)
         # One statement needs the same columns in all its rows.
         by_columns: dict[tuple[str, ...], list[ExportedRow]] = {}
         for row in new:
@@ -146,6 +151,8 @@ class Merge:
             else:
                 status = WriteStatus.CONFLICT
                 self._skip(table, row)
+            if table is messages and row["sequence_no"] != stored.get(key, row)["sequence_no"]:
+                self._moved.add(row["session_id"])
             self.statuses[status] += table.name in _ITEMS
         return new
 

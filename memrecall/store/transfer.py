@@ -29,6 +29,7 @@ from memrecall.store.database.memberships import IS_GRANT
 from memrecall.store.database.memory_tables import memberships, revisions
 from memrecall.store.database.statements import select_in_key_order
 from memrecall.store.database.tables import UtcTime, memories, messages, sessions, users
+from memrecall.store.imports import id_of_label, label_import, new_import_id
 from memrecall.store.memories.insertion import PERSONAL
 from memrecall.store.merging import DATABASE_COLUMNS, EXPORTED_TABLES, ExportedRow, Merge
 from memrecall.store.messages.records import WriteStatus
@@ -111,8 +112,10 @@ class ImportCounts(dict[str, int]):
     """The rows of each table, what became of the messages and memories, and what was redacted.
 
     `skipped` has the keys, by table, of the rows that were not stored and differ from what is.
+    `import_id` names the import, for taking it back.
     """
 
+    import_id: str
     statuses: Mapping[WriteStatus, int]
     skipped: Mapping[str, Sequence[str]]
     redacted: Counter[str]
@@ -125,14 +128,16 @@ async def import_user(
     member: Scope | None = None,
     *,
     invite: bool = False,
+    label: str | None = None,
 ) -> ImportCounts:
     """Store exported rows under a user, all or nothing; return the count of each table.
 
     Rows whose key exists already stay as they are, and what was erased stays erased. A `member` of
     a space must still have the role that they entered it with; with `invite`, they invite the users
-    who are not members yet.
+    who are not members yet. What is new gets the `label` of the import; the default names no file.
     """
     check_id("user_id", user_id)
+    label = label or label_import(new_import_id())
     rows, redacted = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
     if space_of(user_id) is None:
         rows["memberships"] = []
@@ -142,13 +147,15 @@ async def import_user(
     counts.redacted = redacted
 
     async def work(connection: AsyncConnection) -> Merge:
-        merge = Merge(connection, user_id, rows, member.member if member and invite else None)
+        inviter = member.member if member and invite else None
+        merge = Merge(connection, user_id, rows, label, inviter)
         await merge.run(member)
         return merge
 
     merge = await database.transact(work)
     counts.statuses = +merge.statuses  # without those that are 0
     counts.skipped = merge.skipped
+    counts.import_id = id_of_label(label)
     return counts
 
 

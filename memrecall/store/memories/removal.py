@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, func, or_, select, update
@@ -115,12 +116,12 @@ class MessageRemover:
         if keys:
             rows = [
                 {"user_id": self._user_id, "kind": kind, "key": number["of_key"]}
-                | {"change_no": number["change_no"]}
+                | {"change_no": number["change_no"], "import_label": None}
                 for number in self._number(keys)
             ]
-            await self._connection.execute(
-                upsert(self._connection, tombstones, ["change_no"]), rows
-            )
+            # What is erased here stays erased when an import that says the same is taken back.
+            columns = ["change_no", "import_label"]
+            await self._connection.execute(upsert(self._connection, tombstones, columns), rows)
 
     async def withdraw_summaries(self, message_ids: Collection[str]) -> None:
         """Empty the summaries that messages are part of; they are made again without them."""
@@ -326,13 +327,20 @@ class MemoryRemover:
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         return removal
 
-    async def erase_messages(self, message_ids: Sequence[str]) -> Removal:
-        """Erase the messages that exist, and the memories that were derived from them alone."""
+    async def erase_messages(
+        self, message_ids: Sequence[str], since: datetime | None = None
+    ) -> Removal:
+        """Erase the messages that exist, and the memories that were derived from them alone.
+
+        With `since`, memories that were made before that time stay.
+        """
         ids = await self._sources_of([{"source_message_ids": message_ids}])
         self._require_own(await self._messages.find(ids))
         citing = await self._citing(ids)
         derived = _derived_from(ids, citing)
         derived += await self._digests(derived, ids)
+        if since is not None:
+            derived = [row for row in derived if row["created_at"] >= since]
         return await self._erase(derived, ids, ids)
 
     async def _citing(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -351,9 +359,23 @@ class MemoryRemover:
         in_sessions = select(messages.c.session_id).where(messages.c.user_id == user_id).distinct()
         found = await select_by_keys(self._connection, in_sessions, key, message_ids)
         removal = await self.erase_messages(message_ids)
-        await release_ids(self._connection, user_id, removal.messages)
+        await release_ids(self._connection, user_id, "message", removal.messages)
         sessions = {row["session_id"] for row in found}
         await erase_empty_sessions(self._connection, user_id, sessions)
+        return removal
+
+    async def take_back_export(
+        self, message_ids: Sequence[str], memory_keys: Sequence[str], imported_at: datetime
+    ) -> Removal:
+        """Erase messages and memories that an import wrote: they can be stored again.
+
+        Of what was derived from them, that which was made after the import goes with them.
+        """
+        rows = await self._select(filter_visible(select(memories), self._scope), memory_keys)
+        removal = await self._erase(rows, (), ())
+        await release_ids(self._connection, self._scope.user_id, "memory", removal.memories)
+        removal += await self.erase_messages(message_ids, since=imported_at)
+        await release_ids(self._connection, self._scope.user_id, "message", removal.messages)
         return removal
 
     def _require_own(self, rows: Sequence[StoredRow]) -> None:

@@ -253,13 +253,13 @@ async def find_erased(connection: AsyncConnection, keys: Sequence[_Key]) -> set[
 
 
 async def release_ids(
-    connection: AsyncConnection, user_id: str, message_ids: Sequence[str]
+    connection: AsyncConnection, user_id: str, kind: str, keys: Sequence[str]
 ) -> None:
-    """Let messages that were just erased be stored again."""
-    of_user = (tombstones.c.user_id == user_id, tombstones.c.kind == "message")
-    for batch in split(message_ids):
+    """Let messages or memories that were just erased be stored again."""
+    of_user = (tombstones.c.user_id == user_id, tombstones.c.kind == kind)
+    for batch in split(keys):
         await connection.execute(delete(tombstones).where(*of_user, tombstones.c.key.in_(batch)))
-    # Without tombstones, only a new epoch makes readers drop the messages.
+    # Without tombstones, only a new epoch makes readers drop the rows.
     epoch = update(users).where(users.c.user_id == user_id).values(epoch=new_epoch())
     await connection.execute(epoch)
 

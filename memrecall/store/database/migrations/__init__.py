@@ -26,7 +26,7 @@ from memrecall.store.database.statements import new_epoch
 from memrecall.store.database.tables import meta, metadata
 from memrecall.text import TEXT_VERSION, analyze
 
-LATEST = 14
+LATEST = 15
 
 
 async def upgrade(database: Database, target: int = LATEST) -> None:
