@@ -26,6 +26,7 @@ class ExportReport:
     rows: dict[str, int] = field(default_factory=dict)
     statuses: Counter[str] = field(default_factory=Counter)  # of messages and memories
     skipped: dict[str, list[str]] = field(default_factory=dict)  # keys by table, of all users
+    joined: list[str] = field(default_factory=list)  # sessions that were there already
     redacted: Counter[str] = field(default_factory=Counter)  # rows by what is not stored of them
     import_id: str = ""  # which `undo_import` takes
 
@@ -67,6 +68,7 @@ async def import_export(
         report.users += (user_id or owner,)
         report.redacted.update(counts.redacted)
         report.statuses.update(counts.statuses)
+        report.joined.extend(counts.joined)
         for table, keys in counts.skipped.items():
             report.skipped.setdefault(table, []).extend(keys)
         for table, count in counts.items():

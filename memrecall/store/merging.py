@@ -70,6 +70,7 @@ class Merge:
         self._moved: set[str] = set()  # sessions with messages that have other numbers here
         self.statuses: Counter[WriteStatus] = Counter()  # of messages and memories
         self.skipped: dict[str, list[str]] = {}  # the keys of rows that were not stored, by table
+        self.joined: list[str] = []  # sessions that exist, and differ from those of the import
 
     async def run(self, member: Scope | None) -> None:
         """Store the rows. A `member` of a space must still have the role that they entered with."""
@@ -80,6 +81,8 @@ class Merge:
         is_space = space_of(user_id) is not None
         if is_space:
             await note_spaces(connection)
+        else:  # who may read a space says nothing about a user's own data
+            self._keep("memberships", lambda _: False)
         first_agent = (rows["users"] or [{}])[0].get("agent_id")
         scope = member or Scope.of_owner(user_id, first_agent)
         locks = await lock_scopes(connection, [scope], with_sessions=False)
@@ -150,7 +153,10 @@ class Merge:
                 status = WriteStatus.SAME
             else:
                 status = WriteStatus.CONFLICT
-                self._skip(table, row)
+                if table is sessions:
+                    self.joined.append(row["session_id"])
+                else:
+                    self._skip(table, row)
             if table is messages and row["sequence_no"] != stored.get(key, row)["sequence_no"]:
                 self._moved.add(row["session_id"])
             self.statuses[status] += table.name in _ITEMS

@@ -111,13 +111,15 @@ def to_record(table: str, row: Mapping[Any, Any]) -> ExportedRow:
 class ImportCounts(dict[str, int]):
     """The rows of each table, what became of the messages and memories, and what was redacted.
 
-    `skipped` has the keys, by table, of the rows that were not stored and differ from what is.
+    `skipped` has the keys, by table, of the rows that were not stored and differ from what is;
+    `joined` the sessions of the user that took in the messages of a session with the same id.
     `import_id` names the import, for taking it back.
     """
 
     import_id: str
     statuses: Mapping[WriteStatus, int]
     skipped: Mapping[str, Sequence[str]]
+    joined: Sequence[str]
     redacted: Counter[str]
 
 
@@ -139,8 +141,6 @@ async def import_user(
     check_id("user_id", user_id)
     label = label or label_import(new_import_id())
     rows, redacted = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
-    if space_of(user_id) is None:
-        rows["memberships"] = []
     counts = ImportCounts((name, len(table_rows)) for name, table_rows in rows.items())
     if not rows["memberships"]:
         del counts["memberships"]
@@ -155,6 +155,7 @@ async def import_user(
     merge = await database.transact(work)
     counts.statuses = +merge.statuses  # without those that are 0
     counts.skipped = merge.skipped
+    counts.joined = merge.joined
     counts.import_id = id_of_label(label)
     return counts
 
