@@ -100,6 +100,9 @@ class LabelledRows:
             in_sessions = select(sessions.c.session_id).where(*self._match(sessions, label))
             names = set(await connection.scalars(in_sessions))
             await erase_empty_sessions(connection, self._scope.user_id, names)
+            for table in _NEEDED - {messages, memories}:  # what stays is the import's no more
+                kept = update(table).where(*self._match(table, label))
+                await connection.execute(kept.values(import_label=None))
             locks.next_change(self._scope.user_id)
             await locks.save(connection, is_activity=False)
             # What was buried by the import can be stored again.

@@ -95,8 +95,13 @@ class MessageRemover:
         values = {"of_user": self._user_id, "of_key": message_id, "deletion": None}
         await self._connection.execute(update(messages).where(*_MESSAGE_KEY), [values])
 
-    async def erase(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
-        """Erase messages and return their rows; memories and checkpoints lose them too."""
+    async def erase(
+        self, message_ids: Collection[str], since: datetime | None = None
+    ) -> list[Mapping[Any, Any]]:
+        """Erase messages and return their rows; memories and checkpoints lose them too.
+
+        With `since`, memories that were made before that time still name them.
+        """
         rows = await self.find(message_ids)
         keys = [row["message_id"] for row in rows]
         for session, ids in _by_session(rows, "message_id").items():
@@ -107,7 +112,7 @@ class MessageRemover:
                 if table is vectors:
                     erased = erased.where(vectors.c.kind == "message")
                 await self._connection.execute(erased)
-        await self._drop_sources(frozenset(keys))
+        await self._drop_sources(frozenset(keys), since)
         await self.bury("message", keys)
         return rows
 
@@ -166,13 +171,16 @@ class MessageRemover:
             count += (await self._connection.execute(statement)).rowcount
         return count
 
-    async def _drop_sources(self, message_ids: frozenset[str]) -> None:
+    async def _drop_sources(self, message_ids: frozenset[str], since: datetime | None) -> None:
         """Remove messages from the sources of memories."""
         of_key = (memories.c.user_id == self._user_id, memories.c.memory_key == bindparam("k"))
         for batch in split(sorted(message_ids), STRINGS_PER_CONDITION):
             statement = self._select(memories, memories.c.memory_key, memories.c.source_message_ids)
             is_source = mentions(memories.c.source_message_ids, batch)
-            rows = (await self._connection.execute(statement.where(is_source))).all()
+            statement = statement.where(is_source)
+            if since is not None:
+                statement = statement.where(memories.c.created_at >= since)
+            rows = (await self._connection.execute(statement)).all()
             values = [
                 {"k": key, "source_message_ids": [s for s in sources if s not in message_ids]}
                 for key, sources in rows
@@ -332,7 +340,7 @@ class MemoryRemover:
     ) -> Removal:
         """Erase the messages that exist, and the memories that were derived from them alone.
 
-        With `since`, memories that were made before that time stay.
+        With `since`, memories that were made before that time stay as they are.
         """
         ids = await self._sources_of([{"source_message_ids": message_ids}])
         self._require_own(await self._messages.find(ids))
@@ -341,7 +349,7 @@ class MemoryRemover:
         derived += await self._digests(derived, ids)
         if since is not None:
             derived = [row for row in derived if row["created_at"] >= since]
-        return await self._erase(derived, ids, ids)
+        return await self._erase(derived, ids, ids, since)
 
     async def _citing(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the memories that come from any of some messages."""
@@ -413,11 +421,15 @@ class MemoryRemover:
         return Removal(tuple(keys), tuple(ids))
 
     async def _erase(
-        self, rows: Sequence[StoredRow], quoted: Sequence[str], erased: Sequence[str]
+        self,
+        rows: Sequence[StoredRow],
+        quoted: Sequence[str],
+        erased: Sequence[str],
+        since: datetime | None = None,
     ) -> Removal:
         """Erase memories and messages; withdraw the summaries of `quoted` messages."""
         await self._messages.withdraw_summaries(quoted)
-        message_rows = await self._messages.erase(erased)
+        message_rows = await self._messages.erase(erased, since)
         keys = [row["memory_key"] for row in rows]
         for batch in split(keys):
             await self._erase_rows(list(batch))
