@@ -45,6 +45,7 @@ from memrecall.types import (
     check_json,
     check_shown_name,
     check_time_zone,
+    clean_shown_name,
     format_time,
     parse_stored_time,
 )
@@ -57,6 +58,7 @@ _OF_USER = tuple(table for table in EXPORTED_TABLES if table is not memberships)
 _BY_NAME = {table.name: table for table in EXPORTED_TABLES}
 # What their rows are read as; the values of other tables are checked by the types of columns.
 _MODELS: dict[str, type[BaseModel]] = {"messages": Message, "memories": MemoryRecord}
+_SPEAKERS = {"speaker", "subject"}  # columns
 _INTEGER_BITS = ((SmallInteger, 15), (BigInteger, 63), (Integer, 31))
 _PYTHON_TYPES = ((Boolean, bool), (Integer, int), (String, str))
 
@@ -170,6 +172,8 @@ def _parse_all(
         name, row = parse_record(record)
         if name in _MODELS and "project" not in row:  # of an earlier version
             row["project"] = _find_workspace(name, row)
+        for column in _SPEAKERS & row.keys():  # a name that is refused would lose the row
+            row[column] = clean_shown_name(row[column] or "") or None
         row |= protect_row(privacy, _BY_NAME[name], row, findings := DetectedKinds())
         redacted.update(findings.redacted.keys())
         if (search_text := SEARCH_TEXT.get(_BY_NAME[name])) is not None:

@@ -117,6 +117,19 @@ async def test_import_names_what_it_does_not_store(store: Store) -> None:
     assert len(await in_order(store)) == 2
 
 
+async def test_names_of_speakers_in_a_file_are_printable(store: Store) -> None:
+    await say(store, TEA, "a1", "a2")
+    records = await exported(store, "ann")
+    of_messages = [record["row"] for record in records if record["table"] == "messages"]
+    for row, speaker in zip(of_messages, ("Ann\u202e  Lee", "\u200b"), strict=True):
+        row["speaker"] = speaker
+
+    await import_as(store, "new", records)
+
+    found = await in_order(store, Scope("new"))
+    assert [message.speaker for message in found] == ["Ann Lee", None]
+
+
 async def test_grants_in_a_file_for_a_user_are_named(store: Store) -> None:
     await say(store, TEA, "a1")
     row = {"user_id": "ann", "member": "eve", "role": "admin", "created_at": "2026-01-01T00:00:00Z"}

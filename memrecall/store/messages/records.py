@@ -19,7 +19,7 @@ from memrecall.store.database.tables import memories, messages, tombstones, user
 from memrecall.store.privacy import protect_new
 from memrecall.store.texts import make_search_text
 from memrecall.text.privacy import kinds_in
-from memrecall.types import NewMemory, NewMessage
+from memrecall.types import NewMemory, NewMessage, clean_shown_name
 from memrecall.workers import run_to_completion
 
 # Messages of a batch that shares a transaction, and batches in one.
@@ -272,6 +272,8 @@ def _require_equal(entry: ScopedMessage, stored: Mapping[str, Any], *, in_batch:
         "speaker": message.speaker,
         "ts": message.ts or stored["ts"],  # a message without a time has none to differ in
     }
+    # An earlier version stored names of speakers as they were sent.
+    stored = {**stored, "speaker": clean_shown_name(stored["speaker"] or "") or None}
     different = [name for name, value in values.items() if value != stored[name]]
     if different:
         problem = "occurs twice in this batch, with" if in_batch else "is already stored with"
