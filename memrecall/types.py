@@ -41,6 +41,8 @@ EXTRACTION, SESSION_END = "extraction", "session end"
 DERIVED_BY = (EXTRACTION, SESSION_END)
 """The actors whose memories are derived from messages, not written by anyone."""
 
+_WRITTEN_BY = " (written by "  # after a speaker in a space
+
 USER = "user"
 """The subject of what is known about a user who has no name, and their entity in a graph."""
 
@@ -97,18 +99,46 @@ def check_id(name: str, value: str) -> str:
 
 
 def check_shown_name(name: str, value: str) -> str:
-    """Return `value`, stripped, if it can be a name that others see: at most 255 characters.
-
-    Like an id it has no control characters, and none that change the direction of a text.
-    """
+    """Return `value`, stripped, if it can be a name that others see: at most 255 characters."""
     if len(check_text(name, value)) > NAME_LENGTH:
         raise InvalidArgument(f"the {name} has {len(value)} characters", hint="Use at most 255")
-    if not value.strip().isprintable():
+    return _require_shown(name, value.strip())
+
+
+def check_shown_text(name: str, value: str) -> str:
+    """Return `value`, stripped, if it can be a text that others see; it may have several lines."""
+    lines = check_text(name, value).strip().splitlines()
+    return "\n".join(_require_shown(name, line) for line in lines)
+
+
+def _require_shown(name: str, value: str) -> str:
+    """Raise InvalidArgument for control characters, and for those that turn a text around."""
+    if not value.isprintable():
         raise InvalidArgument(
             f"the {name} {truncate_text(value, 80)!r} has characters that are not printable",
             hint="Use letters, digits, marks and spaces",
         )
-    return value.strip()
+    return value
+
+
+def clean_shown_name(name: str) -> str:
+    """Return a name with a space for what `check_shown_name` refuses.
+
+    Of speakers: to refuse one would lose what they said.
+    """
+    visible = "".join(char if char.isprintable() else " " for char in name)
+    return " ".join(visible.split())
+
+
+def name_writer(speaker: str, author: str) -> str:
+    """Return a speaker in a space with the member who wrote it."""
+    return f"{clean_shown_name(speaker)}{_WRITTEN_BY}{author})"
+
+
+def split_writer(label: str) -> tuple[str, str]:
+    """Return the speaker, and the rest that names who wrote it; it is empty without one."""
+    speaker, mark, author = label.rpartition(_WRITTEN_BY)
+    return (speaker, mark + author) if mark else (label, "")
 
 
 def check_json(name: str, value: Any, depth: int = 0) -> Any:
@@ -240,6 +270,10 @@ def _validator(check: Callable[[str, Any], object], accepts: type = object) -> B
     )
 
 
+def _clean_speaker(value: Any) -> Any:
+    return (clean_shown_name(value) if isinstance(value, str) else value) or None
+
+
 def _check_nonblank(name: str, value: str) -> str:
     if not value.strip():
         raise InvalidArgument(f"{name} is empty", hint="Pass what to remember")
@@ -256,7 +290,7 @@ _TEXT = _validator(check_text, str)
 CleanText = Annotated[str, _TEXT]
 Id = Annotated[str, _validator(check_id, str)]
 Name = Annotated[str, StringConstraints(max_length=NAME_LENGTH), _TEXT]
-Speaker = Annotated[Name | None, BeforeValidator(lambda value: value or None)]
+Speaker = Annotated[Name | None, BeforeValidator(lambda value: _clean_speaker(value))]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=LABEL_LENGTH), _TEXT]
 ProjectLabel = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH), _TEXT]
 TimeZone = Annotated[str, _validator(lambda _, value: check_time_zone(value), str)]

@@ -17,7 +17,8 @@ from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 EXIT_PARTIAL = 1
 EXIT_NOTHING = 2
 _MAX_BAD_LINES = 20
-_MOST_NAMES = 5  # of rows that an import did not store
+_SINGULAR = {"aliases": "alias", "feedback": "feedback"}  # of tables not named like sessions
+_MOST_NAMES = 5  # of rows that an import did not store, and of sessions that it joined
 
 
 def import_messages(
@@ -94,6 +95,7 @@ def _manage_imports(
     lines = {
         item["id"]: f"{item['id']}  {output.minute_of(item['time'])}  {item['format']}  "
         f"{output.escape(item['file'])}  {output.count_noun(item['messages'], 'message')}"
+        + (f", {output.count_noun(item['memories'], 'memory')}" if item["memories"] else "")
         for item in imports
     }
     if not undo:
@@ -248,19 +250,34 @@ def _print_bad(bad_lines: list[Any], plan: Any) -> None:
 
 def _print_export_report(report: Any, text: str, shared: options.SharedOptions) -> None:
     tables = ", ".join(
-        f"{rows:,} {table}" for table, rows in report.rows.items() if rows and table != "users"
+        _count_rows(rows, table) for table, rows in report.rows.items() if rows and table != "users"
     )
     users = output.count_noun(len(report.users), "user")
     fields = {"lines": report.lines, "users": len(report.users), "rows": {**report.rows}}
-    fields["redacted"] = {**report.redacted}
+    fields |= {"redacted": {**report.redacted}, "import_id": report.import_id}
     redacted = output.list_counts(report.redacted, "; [yellow]redacted[/yellow]: ")
-    fields |= {"statuses": {**report.statuses}, "skipped": report.skipped}
+    fields |= {"statuses": {**report.statuses}, "skipped": report.skipped, "joined": report.joined}
+    joined = _name_rows("sessions", report.joined, "joined")
     skipped = "".join(
-        f"; [yellow]{len(keys):,} {table} not stored[/yellow]: "
-        + output.escape(", ".join(keys[:_MOST_NAMES]) + (", …" if keys[_MOST_NAMES:] else ""))
+        _name_rows(table, keys, "[yellow]not stored[/yellow]")
         for table, keys in report.skipped.items()
     )
-    shared.print_outcome(text.format(users, tables) + skipped + redacted, fields)
+    shared.print_outcome(text.format(users, tables) + joined + skipped + redacted, fields)
+
+
+def _name_rows(table: str, keys: list[str], outcome: str) -> str:
+    """Return what became of some rows of a table, with the first of their keys; "" for none."""
+    if not keys:
+        return ""
+    names = ", ".join(keys[:_MOST_NAMES]) + (", …" if keys[_MOST_NAMES:] else "")
+    return f"; {_count_rows(len(keys), table)} {outcome}: {output.escape(names)}"
+
+
+def _count_rows(number: int, table: str) -> str:
+    """Format a number of rows of a table: 1 session, 2 sessions."""
+    if number == 1:
+        table = f"{table[:-3]}y" if table.endswith("ies") else _SINGULAR.get(table, table[:-1])
+    return f"{number:,} {table}"
 
 
 def export(

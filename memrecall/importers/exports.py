@@ -12,6 +12,7 @@ from memrecall.importers.records import Fault
 from memrecall.importers.source import Source, SourceFile
 from memrecall.json_objects import parse_json_line
 from memrecall.library.library import Library
+from memrecall.store.imports import label_import, new_import_id
 
 _EXPORT_FIELDS = {"format", "table", "row"}
 
@@ -25,7 +26,9 @@ class ExportReport:
     rows: dict[str, int] = field(default_factory=dict)
     statuses: Counter[str] = field(default_factory=Counter)  # of messages and memories
     skipped: dict[str, list[str]] = field(default_factory=dict)  # keys by table, of all users
+    joined: list[str] = field(default_factory=list)  # sessions that were there already
     redacted: Counter[str] = field(default_factory=Counter)  # rows by what is not stored of them
+    import_id: str = ""  # which `undo_import` takes
 
 
 def is_export(source: Source) -> bool:
@@ -49,6 +52,8 @@ async def import_export(
     The whole file is read before anything is stored. Existing rows with the same keys are kept.
     """
     report, records = _read_records(file)
+    report.import_id = new_import_id()
+    label = label_import(report.import_id, file.name)
     if user_id is not None and len(records) > 1:
         raise InvalidArgument(
             f"{file.name} has {len(records)} users, who cannot be imported as one: {user_id!r}",
@@ -56,13 +61,14 @@ async def import_export(
         )
     for owner, rows in records.items():
         try:
-            counts = await library.import_user(user_id or owner, rows)
+            counts = await library.import_user(user_id or owner, rows, label=label)
         except MemrecallError as error:
             error.details["imported_users"] = len(report.users)
             raise
         report.users += (user_id or owner,)
         report.redacted.update(counts.redacted)
         report.statuses.update(counts.statuses)
+        report.joined.extend(counts.joined)
         for table, keys in counts.skipped.items():
             report.skipped.setdefault(table, []).extend(keys)
         for table, count in counts.items():

@@ -1,6 +1,5 @@
 """Import of messages and memories: valid ones in batches, invalid ones reported by line."""
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,12 +14,12 @@ from memrecall.importers.source import open_source
 from memrecall.library.library import Library
 from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
-from memrecall.store import MessageFilter, ScopedMessage, WriteResult, read_filter
+from memrecall.store import MessageFilter, Removal, ScopedMessage, WriteResult, read_filter
+from memrecall.store.imports import ID_PREFIX, id_of_label, new_import_id, time_of_import
 from memrecall.types import NewMemory, NewMessage, Origin
 
 IMPORT_BATCH = 1_000
 IMPORT_KEY = "import"  # of a message's metadata: the id, the format and the file of its import
-_ID_PREFIX = "imp_"
 _FORMERLY_ZONED = ("whatsapp-", "imessage-")  # ids that depended on the zone in version 0.2
 _PAGE = 200  # messages, the most that a page has
 
@@ -90,7 +89,7 @@ class Importer:
             return await self._run(plan, strict, advance)
 
     async def _run(self, plan: ImportPlan, strict: bool, advance: Advance) -> ImportReport:
-        self.report = report = ImportReport(import_id=f"{_ID_PREFIX}{time.time_ns() // 1000:x}")
+        self.report = report = ImportReport(import_id=new_import_id())
         label = f"{report.import_id} {'+'.join(plan.survey.formats)} {plan.source.name}"
         if strict and plan.survey.bad:
             report.lines, report.bad = plan.survey.entries, plan.survey.bad
@@ -219,31 +218,41 @@ class Importer:
 
 
 async def list_imports(library: Library, user_id: str) -> list[dict[str, Any]]:
-    """Return the imports of which messages of a user are stored, the last first."""
-    counts = await library.store.timeline(Scope(user_id)).count_metadata(IMPORT_KEY)
-    names = ("id", "format", "file", "time", "messages")
+    """Return the imports of which rows of a user are stored, the last first.
+
+    `memories` are those that an export had; chats have none.
+    """
+    scope = Scope.of_owner(user_id)
+    counts = await library.store.timeline(scope).count_metadata(IMPORT_KEY)
+    imports = [(label, at, number, 0) for label, at, number in counts]
+    for label, rows in (await library.store.labelled(scope).count()).items():
+        at = time_of_import(id_of_label(label))
+        imports.append((label, at, rows["messages"], rows["memories"]))
+    names = ("id", "format", "file", "time", "messages", "memories")
     return [
-        dict(zip(names, (*label.split(" ", 2), at, count), strict=False))
-        for label, at, count in counts
-        if label.startswith(_ID_PREFIX)
+        dict(zip(names, (*label.split(" ", 2), *values), strict=False))
+        for label, *values in sorted(imports, key=lambda item: item[1], reverse=True)
+        if label.startswith(ID_PREFIX)
     ]
 
 
 async def undo_import(library: Library, user_id: str, import_id: str) -> dict[str, Any]:
-    """Erase the messages of an import, and the memories that were derived from them alone.
+    """Erase what an import stored, and the memories that were derived from its messages alone.
 
     They can be imported again. After an interruption, call it again for the rest.
     """
     scope = Scope.of_owner(user_id, permissions=frozenset({Permission.SENSITIVE}))
     timeline = library.store.timeline(scope)
     labels = [label for label, *_ in await timeline.count_metadata(IMPORT_KEY)]
-    labels = [label for label in labels if label.partition(" ")[0] == import_id]
+    labels = [label for label in labels if id_of_label(label) == import_id]
     ids = await timeline.keys(read_filter({IMPORT_KEY: labels}), hidden=True)
-    counts = {"messages": 0, "memories": 0}
+    removal = Removal()
     for start in range(0, len(ids), IMPORT_BATCH):
-        removal = await library.take_back(scope, ids[start : start + IMPORT_BATCH], "import")
-        counts["messages"] += len(removal.messages)
-        counts["memories"] += len(removal.memories)
+        removal += await library.take_back(scope, ids[start : start + IMPORT_BATCH], "import")
+    for label in await library.store.labelled(scope).count():
+        if id_of_label(label) == import_id:
+            removal += await library.take_back_export(scope, label, IMPORT_BATCH, "import")
+    counts = {"messages": len(removal.messages), "memories": len(removal.memories)}
     return {"id": import_id, **counts}
 
 

@@ -19,6 +19,7 @@ from memrecall.types import (
     NewMemory,
     NewMessage,
     Role,
+    clean_shown_name,
     read_iso_time,
 )
 
@@ -167,8 +168,7 @@ def clean_name(name: str | None) -> str | None:
     """Return the name of a speaker without invisible marks, cut to its limit."""
     if not name:
         return None
-    visible = "".join(char if char.isprintable() else " " for char in make_storable(name))
-    return " ".join(visible.split())[:NAME_LENGTH] or None
+    return clean_shown_name(make_storable(name))[:NAME_LENGTH] or None
 
 
 def file_text(names: Iterable[object]) -> tuple[str, str]:

@@ -171,6 +171,21 @@ class TrackedChanges(MemoryChanges):
         await self._follow_erasure(before, removal)
         return removal
 
+    async def take_back_export(
+        self,
+        message_ids: Sequence[str],
+        memory_keys: Sequence[str],
+        imported_at: datetime,
+        *,
+        actor: str = SYSTEM,
+    ) -> Removal:
+        """Erase messages and memories that an import wrote, and what only the messages state."""
+        before = await self._memories.citing(message_ids)
+        before = [memory for memory in before if memory.memory_key not in memory_keys]
+        removal = await super().take_back_export(message_ids, memory_keys, imported_at, actor=actor)
+        await self._follow_erasure(before, removal)
+        return removal
+
     async def erase_project(self, project: str, *, actor: str = SYSTEM) -> Removal:
         """Erase the messages and memories of a project, and the relations that only they state."""
         of_project = MemoryQuery(read_filter({"project": project}), superseded=True)

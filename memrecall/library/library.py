@@ -57,6 +57,7 @@ from memrecall.store import (
 )
 from memrecall.store.backup.drafts import warn_of_drafts
 from memrecall.store.graph_rows import erase_session_rows, import_rows
+from memrecall.store.imports import id_of_label, time_of_import
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages.records import write_messages
 from memrecall.store.privacy import Scan
@@ -314,6 +315,7 @@ class Library(SpaceSearch, VectorStatus):
         member: Scope | None = None,
         *,
         invite: bool = False,
+        label: str | None = None,
     ) -> ImportCounts:
         """Store what `export_user` yielded and return the counts by table."""
         elsewhere = () if self.graphs.is_in_store else GRAPH_TABLES
@@ -326,7 +328,9 @@ class Library(SpaceSearch, VectorStatus):
             else:
                 rest.append(record)
         await self.vectors.prepare()
-        counts = await import_user(self.store.database, user_id, rest, member, invite=invite)
+        counts = await import_user(
+            self.store.database, user_id, rest, member, invite=invite, label=label
+        )
         if any(graph_rows.values()):
             scope = Scope.of_owner(user_id)
             await self.graphs.transact(scope, lambda rows: import_rows(rows, graph_rows))
@@ -386,6 +390,23 @@ class Library(SpaceSearch, VectorStatus):
     async def take_back(self, scope: Scope, ids: Sequence[str], actor: str = SYSTEM) -> Removal:
         """Erase messages and what was derived from them alone; they can be stored again."""
         return await self._erase(scope, self.changes(scope).take_back(ids, actor=actor))
+
+    async def take_back_export(
+        self, scope: Scope, label: str, batch: int, actor: str = SYSTEM
+    ) -> Removal:
+        """Erase what an import of an export wrote, in batches; it can be stored again."""
+        rows = self.store.labelled(scope)
+        imported_at = time_of_import(id_of_label(label))
+        message_ids, memory_keys = await rows.keys(label)
+        removal = Removal()
+        for start in range(0, max(len(message_ids), len(memory_keys)), batch):
+            part = slice(start, start + batch)
+            work = self.changes(scope).take_back_export(
+                message_ids[part], memory_keys[part], imported_at, actor=actor
+            )
+            removal += await self._erase(scope, work)
+        await rows.remove_others(label)
+        return removal
 
     async def erase_project(self, user_id: str, project: str, actor: str = SYSTEM) -> Removal:
         """Erase a project of a user; what is known about the user stays."""

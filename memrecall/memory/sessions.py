@@ -24,7 +24,14 @@ from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import AuditEntry, StoredSummary
 from memrecall.store.database.memberships import show_writer
 from memrecall.store.sessions import SESSION
-from memrecall.types import Language, NewMessage, check_text, format_time, parse_time
+from memrecall.types import (
+    Language,
+    NewMessage,
+    check_text,
+    format_time,
+    name_writer,
+    parse_time,
+)
 
 if TYPE_CHECKING:
     from memrecall.agent import Recaller, RecallOptions, RecallResult
@@ -336,7 +343,7 @@ def _session_key(scope: Scope) -> SessionKey:
 def _profile_line(fact: Mapping[str, Any]) -> str:
     """Return a fact; in a space with the member who wrote it."""
     author = fact.get("author")
-    return f"{fact['value']} (written by {author})" if author else str(fact["value"])
+    return name_writer(str(fact["value"]), author) if author else str(fact["value"])
 
 
 def _summary_item(summary: StoredSummary) -> dict[str, Any]:

@@ -82,6 +82,8 @@ class TableTransaction:
 
     def update(self, table: str, row: GraphRow, changes: GraphRow) -> None:
         """Change columns of a stored row."""
+        if len(changes.get("source_message_ids", ())) > len(row.get("source_message_ids", ())):
+            changes = {**changes, "import_label": None}  # taking an import back leaves it here
         statement = update(_TABLES[table]).where(*self._is_row(table, row))
         self._connection.execute(statement.values(changes))
 

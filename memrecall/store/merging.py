@@ -33,8 +33,8 @@ from memrecall.store.messages.records import WriteStatus
 _BATCH = 500
 # In an order in which rows can be inserted: referenced tables come first.
 EXPORTED_TABLES = (users, sessions, tombstones, messages, memories, *MEMORY_TABLES)
-# They count the writes to one database, or are derived from other columns.
-DATABASE_COLUMNS = {"version", "epoch", "change_no", "search_text"}
+# They count the writes to one database, name its imports, or are derived from other columns.
+DATABASE_COLUMNS = {"version", "epoch", "change_no", "search_text", "import_label"}
 _BY_NAME = {table.name: table for table in EXPORTED_TABLES}
 _ITEMS = {"messages": messages.c.message_id, "memories": memories.c.memory_key}
 _ERASABLE = (
@@ -57,15 +57,19 @@ class Merge:
         connection: Connection,
         user_id: str,
         rows: Mapping[str, Sequence[ExportedRow]],
+        label: str,
         inviter: str | None = None,
     ) -> None:
         self._connection = connection
         self._user_id = user_id
+        self._label = label  # of the rows that are new
         self._inviter = inviter  # of the users who would become members
         self._rows = {name: list(map(dict, table_rows)) for name, table_rows in rows.items()}
         self._new_sessions: set[str] = set()
+        self._moved: set[str] = set()  # sessions with messages that have other numbers here
         self.statuses: Counter[WriteStatus] = Counter()  # of messages and memories
         self.skipped: dict[str, list[str]] = {}  # the keys of rows that were not stored, by table
+        self.joined: list[str] = []  # sessions that exist, and differ from those of the import
 
     def run(self, member: Scope | None) -> None:
         """Store the rows. A `member` of a space must still have the role that they entered with."""
@@ -76,6 +80,8 @@ class Merge:
         is_space = space_of(user_id) is not None
         if is_space:
             note_spaces(connection)
+        else:  # who may read a space says nothing about a user's own data
+            self._keep("memberships", lambda _: False)
         first_agent = (rows["users"] or [{}])[0].get("agent_id")
         scope = member or Scope.of_owner(user_id, first_agent)
         locks = lock_scopes(connection, [scope], with_sessions=False)
@@ -103,13 +109,15 @@ class Merge:
         if table is sessions:
             self._new_sessions = {row["session_id"] for row in new}
         elif table is messages:
-            moved = self._number(new, locks.now)
+            self._moved |= self._number(new, locks.now)
             # They name messages by their numbers; a model makes them again.
-            self._keep("summaries", lambda row: row["session_id"] not in moved)
+            self._keep("summaries", lambda row: row["session_id"] not in self._moved)
         if table is memberships and self._inviter is not None:
             self._invite(new, locks.now)
-        for row in new if "change_no" in table.c else ():
-            row["change_no"] = locks.next_change(self._user_id)
+        for row in new:
+            row["import_label"] = self._label
+            if "change_no" in table.c:
+                row["change_no"] = locks.next_change(self._user_id)
         # One statement needs the same columns in all its rows.
         by_columns: dict[tuple[str, ...], list[ExportedRow]] = {}
         for row in new:
@@ -144,7 +152,12 @@ class Merge:
                 status = WriteStatus.SAME
             else:
                 status = WriteStatus.CONFLICT
-                self._skip(table, row)
+                if table is sessions:
+                    self.joined.append(row["session_id"])
+                else:
+                    self._skip(table, row)
+            if table is messages and row["sequence_no"] != stored.get(key, row)["sequence_no"]:
+                self._moved.add(row["session_id"])
             self.statuses[status] += table.name in _ITEMS
         return new
 

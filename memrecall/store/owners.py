@@ -62,7 +62,8 @@ _LARGE_TABLES = (*_REPORTED, *MEMORY_TABLES, audit_log, tombstones)
 OwnerPage = KeyedPage[dict[str, Any]]  # of agents, users or sessions by id
 _LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that can follow in an id
 
-_SELECT_SESSIONS = select(*(column for column in sessions.c if column.name != "last_create_time"))
+_INTERNAL = ("last_create_time", "import_label")
+_SELECT_SESSIONS = select(*(column for column in sessions.c if column.name not in _INTERNAL))
 IS_USER = or_(users.c.user_id < SPACE_PREFIX, users.c.user_id > SPACE_PREFIX + _LAST_CHARACTER)
 _SELECT_USERS = select(*(column for column in users.c if column.name not in ("epoch", "version")))
 

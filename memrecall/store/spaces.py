@@ -53,7 +53,7 @@ from memrecall.store.database.statements import insert_missing, new_epoch
 from memrecall.store.database.tables import memories, messages, meta, users
 from memrecall.store.feed import UserVersion
 from memrecall.store.memories.history import AuditEntry, write_entry
-from memrecall.types import NewMessage, Role, check_shown_name, check_text, format_time
+from memrecall.types import NewMessage, Role, check_shown_name, check_shown_text, format_time
 
 Result = TypeVar("Result")
 Signed = TypeVar("Signed", bound=NewMessage)
@@ -149,7 +149,7 @@ class Spaces:
             "agent_id": DEFAULT_NAME,
             "user_name": check_shown_name("name", name) or space_id,
             "user_type": SPACE,
-            "profile": {"description": check_text("description", description)},
+            "profile": {"description": check_shown_text("description", description)},
             "epoch": new_epoch(),
             **dict.fromkeys(("create_time", "update_time"), now),
         }

@@ -40,6 +40,7 @@ from memrecall.store.database.tables import (
 from memrecall.store.feed import USER_VERSION, ChangeFeed, KnowledgeFeed, UserVersion
 from memrecall.store.graph import Graph
 from memrecall.store.graph_tables import StoreGraphs
+from memrecall.store.imports import LabelledRows
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
 from memrecall.store.memories.changes import (
@@ -175,6 +176,10 @@ class Store:
     def audit(self, scope: Scope) -> AuditLog:
         """Return the audit log of a scope."""
         return AuditLog(self.database, scope)
+
+    def labelled(self, scope: Scope) -> LabelledRows:
+        """Return the rows of a scope's user that imports of exports wrote."""
+        return LabelledRows(self.database, scope)
 
     def graph(self, scope: Scope) -> Graph:
         """Return the knowledge graph of a scope, in the tables of this database."""

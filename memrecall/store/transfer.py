@@ -29,6 +29,7 @@ from memrecall.store.database.memberships import IS_GRANT
 from memrecall.store.database.memory_tables import memberships, revisions
 from memrecall.store.database.statements import select_in_key_order
 from memrecall.store.database.tables import UtcTime, memories, messages, sessions, users
+from memrecall.store.imports import id_of_label, label_import, new_import_id
 from memrecall.store.memories.insertion import PERSONAL
 from memrecall.store.merging import DATABASE_COLUMNS, EXPORTED_TABLES, ExportedRow, Merge
 from memrecall.store.messages.records import WriteStatus
@@ -44,6 +45,7 @@ from memrecall.types import (
     check_json,
     check_shown_name,
     check_time_zone,
+    clean_shown_name,
     format_time,
     parse_stored_time,
 )
@@ -56,6 +58,7 @@ _OF_USER = tuple(table for table in EXPORTED_TABLES if table is not memberships)
 _BY_NAME = {table.name: table for table in EXPORTED_TABLES}
 # What their rows are read as; the values of other tables are checked by the types of columns.
 _MODELS: dict[str, type[BaseModel]] = {"messages": Message, "memories": MemoryRecord}
+_SPEAKERS = {"speaker", "subject"}  # columns
 _INTEGER_BITS = ((SmallInteger, 15), (BigInteger, 63), (Integer, 31))
 _PYTHON_TYPES = ((Boolean, bool), (Integer, int), (String, str))
 
@@ -110,11 +113,15 @@ def to_record(table: str, row: Mapping[Any, Any]) -> ExportedRow:
 class ImportCounts(dict[str, int]):
     """The rows of each table, what became of the messages and memories, and what was redacted.
 
-    `skipped` has the keys, by table, of the rows that were not stored and differ from what is.
+    `skipped` has the keys, by table, of the rows that were not stored and differ from what is;
+    `joined` the sessions of the user that took in the messages of a session with the same id.
+    `import_id` names the import, for taking it back.
     """
 
+    import_id: str
     statuses: Mapping[WriteStatus, int]
     skipped: Mapping[str, Sequence[str]]
+    joined: Sequence[str]
     redacted: Counter[str]
 
 
@@ -125,30 +132,33 @@ async def import_user(
     member: Scope | None = None,
     *,
     invite: bool = False,
+    label: str | None = None,
 ) -> ImportCounts:
     """Store exported rows under a user, all or nothing; return the count of each table.
 
     Rows whose key exists already stay as they are, and what was erased stays erased. A `member` of
     a space must still have the role that they entered it with; with `invite`, they invite the users
-    who are not members yet.
+    who are not members yet. What is new gets the `label` of the import; the default names no file.
     """
     check_id("user_id", user_id)
+    label = label or label_import(new_import_id())
     rows, redacted = await asyncio.to_thread(_parse_all, user_id, records, database.privacy)
-    if space_of(user_id) is None:
-        rows["memberships"] = []
     counts = ImportCounts((name, len(table_rows)) for name, table_rows in rows.items())
     if not rows["memberships"]:
         del counts["memberships"]
     counts.redacted = redacted
 
     def work(connection: Connection) -> Merge:
-        merge = Merge(connection, user_id, rows, member.member if member and invite else None)
+        inviter = member.member if member and invite else None
+        merge = Merge(connection, user_id, rows, label, inviter)
         merge.run(member)
         return merge
 
     merge = await database.transact(work)
     counts.statuses = +merge.statuses  # without those that are 0
     counts.skipped = merge.skipped
+    counts.joined = merge.joined
+    counts.import_id = id_of_label(label)
     return counts
 
 
@@ -162,6 +172,8 @@ def _parse_all(
         name, row = parse_record(record)
         if name in _MODELS and "project" not in row:  # of an earlier version
             row["project"] = _find_workspace(name, row)
+        for column in _SPEAKERS & row.keys():  # a name that is refused would lose the row
+            row[column] = clean_shown_name(row[column] or "") or None
         row |= protect_row(privacy, _BY_NAME[name], row, findings := DetectedKinds())
         redacted.update(findings.redacted.keys())
         if (search_text := SEARCH_TEXT.get(_BY_NAME[name])) is not None:

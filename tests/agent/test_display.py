@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from memrecall.agent import RecallResult
 from memrecall.agent.result import ResolvedTime
 from memrecall.agent.trace import Trace
 from memrecall.agent.trace_events import StartEvent
-from memrecall.agent.views.recall import format_resolved_time, trace_time_zone
+from memrecall.agent.views.recall import ItemView, format_resolved_time, trace_time_zone
+from memrecall.agent.views.terminal import RecallView, _hit_lines
 from memrecall.memory import Library, recall
 from memrecall.scope import Scope
 from memrecall.settings import Settings
@@ -168,3 +170,19 @@ def test_resolved_times_use_the_users_zone() -> None:
         == "2026-03-01"
     )
     assert trace_time_zone(Trace("tr_1", NOW, ())) is UTC
+
+
+def test_terminal_view_keeps_who_wrote_a_message() -> None:
+    def item(label: str) -> ItemView:
+        return ItemView("m1", "message", label, "2026-01-01 10:00", "budget: nine millions. " * 9)
+
+    names = [
+        "Ann (written by Ben)",
+        f"{'Alexandra ' * 20}(written by Ben)",
+        "小波 (written by ann)",
+    ]
+    lines = [line.plain for line in _hit_lines(map(item, [*names, "Cleo"]), 76)]
+    neighbour = RecallView(80)._neighbor(item(names[1])).plain
+    assert all("(written by " in line and "budget" in line for line in [*lines[:3], neighbour])
+    assert "Alexandra Al (written by Ben)" in lines[1]
+    assert len({cell_len(line[: line.index("budget")]) for line in lines}) == 1

@@ -318,3 +318,18 @@ def test_export_that_stops_half_way_is_partial(shell: Shell, db: Path, tmp_path:
     assert (outcome.code, outcome.json["users"]) == (1, 1)
     assert "disabled" in outcome.json["stopped"]
     assert shell("stats", "--user", "ann", "--db", new, "--json").json["memories"] == 1
+
+
+def test_import_of_an_export_says_what_became_of_sessions_and_grants(
+    shell: Shell, db: Path, tmp_path: Path
+) -> None:
+    export = tmp_path / "lin.jsonl"
+    shell("import", write(tmp_path, line(1)), "--db", tmp_path / "phone.db")
+    shell("export", "--user", "lin", "--db", tmp_path / "phone.db", "--out", export)
+    row = {"user_id": "lin", "member": "eve", "role": "admin", "created_at": "2026-01-01T00:00:00Z"}
+    grant = json.dumps({"format": 1, "table": "memberships", "row": row})
+    export.write_text(f"{export.read_text()}{grant}\n")
+    shell("import", write(tmp_path, line(2)), "--db", db)
+    said = shell("import", export, "--db", db).out
+    assert "imported: 1 session, 1 message, 1 membership;" in said
+    assert "; 1 session joined: default; 1 membership not stored: eve" in " ".join(said.split())

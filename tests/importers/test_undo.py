@@ -151,3 +151,26 @@ def test_command_lists_and_takes_back(
     assert shell("import", "--undo", *common, "--yes").out == "no import to take back\n"
     assert shell("import", "--list", *common).out == "no imports\n"
     assert "Pass --user" in shell("import", "--list", "--db", db).err
+
+
+def test_command_takes_an_export_back(shell: Shell, db: Path, chat: Path, tmp_path: Path) -> None:
+    shell("import", chat, "--me", "Uwe", "--user", "uwe", "--db", db)
+    shell("add", "Ulm hat einen Bahnhof.", "--user", "uwe", "--db", db)
+    file = tmp_path / "uwe.jsonl"
+    shell("export", "--user", "uwe", "--out", file, "--db", db)
+    common = ("--user", "maya", "--db", db)
+    report = shell("import", file, *common, "--json").json
+    of_chat = "  whatsapp  Ulm.txt  2 messages\n"
+    line = f"  memrecall  uwe.jsonl  {report['rows']['messages']} messages"
+    if memories := report["rows"]["memories"]:
+        line += f", {memories} memory"
+    listed = shell("import", "--list", *common)
+    assert line in listed.out
+    assert of_chat in listed.out  # what messages say of themselves
+    undone = shell("import", "--undo", report["import_id"], *common, "--yes", "--json").json
+    rows = report["rows"]
+    assert (undone["messages"], undone["memories"]) == (rows["messages"], rows["memories"])
+    assert shell("import", "--list", *common).out == "no imports\n"
+    assert shell("messages", *common).out == "no messages\n"
+    assert shell("sessions", "list", *common, "--json").json["items"] == []
+    assert len(shell("import", "--list", "--user", "uwe", "--db", db, "--json").json["items"]) == 1

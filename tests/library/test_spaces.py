@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from memrecall.agent.prompt_view import write_block
 from memrecall.errors import (
@@ -24,6 +24,7 @@ from memrecall.scope import Permission, Scope, SpaceRole
 from memrecall.search import SearchRequest
 from memrecall.store import Grant, NewRelation
 from memrecall.store.database.memory_tables import memberships
+from memrecall.store.database.tables import messages
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each_async
@@ -624,6 +625,35 @@ async def test_names_have_only_printable_characters(memory: AsyncMemory) -> None
     assert (await ann.space(TEAM).set_member("dora", "reader", name=" 小朵 D. "))[
         "name"
     ] == "小朵 D."
+
+
+async def test_descriptions_have_only_printable_lines(memory: AsyncMemory) -> None:
+    ann = memory.bind(user_id="ann")
+    for text in ("plans\u202e", "bell\x07", "tab\there"):
+        refused = await refusal(ann.create_space("other", description=text))
+        assert type(refused) is InvalidArgument, text
+    made = await ann.create_space("other", description="Pläne\n计划\n")
+    assert made["description"] == "Pläne\n计划"
+
+
+async def test_speakers_have_only_printable_characters(
+    memory: AsyncMemory, library: Library
+) -> None:
+    forged = {"role": "user", "speaker": "Ann\u202e\x07", "content": "budget: nine millions."}
+    (written,) = (await team(memory, "ben").add([{**forged, "message_id": "f1"}]))["messages"]
+    (item,) = [
+        i
+        for i in (await team(memory, "cleo").get_all(kinds="messages"))["results"]
+        if "budget" in i["memory"]
+    ]
+    assert item["speaker"] == "Ann (written by Ben)"
+    stored = update(messages).where(messages.c.message_id == "f1").values(speaker="Ann\u202e")
+    await library.store.database.transact(lambda c: c.execute(stored))  # by an earlier version
+    shown = await team(memory, "cleo").get("f1")
+    assert shown is not None
+    assert shown["speaker"] == "Ann (written by Ben)"
+    again = await team(memory, "ben").add([{**forged, "message_id": "f1"}])
+    assert again["messages"] == [written]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Export, import and complete erasure of a user's data."""
 
+import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import pytest
 
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.importers.importer import list_imports, undo_import
 from memrecall.memory import AsyncMemory
 from memrecall.scope import Scope
+from memrecall.store import WriteStatus
 
 from ..databases import Databases, PostgresqlDatabases, SqliteDatabases
 from .conftest import make_settings
@@ -113,6 +116,85 @@ async def test_import_can_be_repeated(memory: AsyncMemory, databases: Databases)
             await other.import_(lines.splitlines(), "ann")
             assert await read_export(other) == lines
         await other.add("and on", "ann", session_id="s", infer=False)
+
+
+async def read_rows(memory: AsyncMemory, user: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of an export by table, without what writes and searches move on."""
+    moving = {"update_time", "last_active_time", "last_sequence_no", "last_create_time"}
+    moving.add("last_recalled_at")
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for line in (await read_export(memory, user)).splitlines():
+        record = json.loads(line)
+        values = {name: value for name, value in record["row"].items() if name not in moving}
+        rows.setdefault(record["table"], []).append(values)
+    del rows["users"]
+    return rows
+
+
+async def test_import_of_an_export_can_be_taken_back(memory: AsyncMemory) -> None:
+    await fill_everything(memory)
+    lines = (await read_export(memory)).splitlines()
+    await fill(memory, "ben", "Rome")
+    await memory.add("home: Bern.", "ben", session_id="Sitzung ß")
+    library = (await memory._open()).library
+    before = await read_rows(memory, "ben")
+    assert await list_imports(library, "ben") == []
+
+    counts = await memory.import_(lines, "ben")
+    await memory.import_(lines, "ben")  # writes nothing new
+
+    (item,) = await list_imports(library, "ben")
+    assert (item["id"], item["format"], item["file"]) == (counts.import_id, "memrecall", "-")
+    assert item["messages"] == counts["messages"]
+    assert item["memories"] == counts["memories"]
+    assert (await memory.search("corrected Paris", "ben"))["results"]
+    result = await undo_import(library, "ben", counts.import_id)
+    assert result["messages"] == counts["messages"]
+    assert result["memories"] == counts["memories"]
+    assert await read_rows(memory, "ben") == before
+    assert await list_imports(library, "ben") == []
+    assert "Paris" not in str(await memory.search("Paris", "ben", threshold=0))
+    again = await memory.import_(lines, "ben")
+    assert again.statuses == counts.statuses
+    await memory.erase("ben")
+
+
+async def test_undo_of_an_export_keeps_what_rests_on_it_and_was_written_later(
+    memory: AsyncMemory,
+) -> None:
+    await fill_everything(memory)
+    lines = (await read_export(memory)).splitlines()
+    library = (await memory._open()).library
+    counts = await memory.import_(lines, "ben")
+    await memory.add("Paris works_at ParisACME", "ben", session_id="new")
+    await memory.add("home: Oslo.", "ben", session_id="s")
+
+    await undo_import(library, "ben", counts.import_id)
+
+    (relation,) = (await memory.graph("paris", "ben"))["relations"]
+    assert relation["relationship"] == "works_at"
+    rows = await read_rows(memory, "ben")
+    assert {row["session_id"] for row in rows["sessions"]} == {"new", "s"}
+    assert {row["content"] for row in rows["messages"]} == {
+        "Paris works_at ParisACME",
+        "home: Oslo.",
+    }
+
+
+async def test_what_was_erased_after_an_import_stays_erased_when_it_is_taken_back(
+    memory: AsyncMemory,
+) -> None:
+    library = (await memory._open()).library
+    for user in ("ann", "ben"):
+        said = [{"role": "user", "content": "tea", "message_id": name} for name in ("m1", "m2")]
+        await memory.add(said, user, infer=False)
+    lines = (await read_export(memory)).splitlines()
+    await memory.purge("m1", user_id="ann")
+    counts = await memory.import_((await read_export(memory)).splitlines(), "ben")
+    await memory.purge("m1", user_id="ben")
+    await undo_import(library, "ben", counts.import_id)
+    assert (await memory.import_(lines, "ben")).statuses[WriteStatus.ERASED]
+    assert await memory.get("m1", user_id="ben") is None
 
 
 async def test_import_refuses_other_data_completely(memory: AsyncMemory) -> None:

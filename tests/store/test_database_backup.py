@@ -165,8 +165,10 @@ async def test_killed_backup_is_named_by_erasures_and_swept_by_the_next(
         await store.timeline(BEN).add(numbered_messages("m", 2))
         await kill_backup(location, folder / "a.db")
         (left,) = {name.partition(".tmp")[0] for name in os.listdir(folder)}
-        other = folder / ".notes.0123.tmp"
-        other.touch()
+        draft = ".b.db.0a1b2c3d.tmp"
+        foreign = {".notes.0123.tmp", ".notes.0123abcd.tmp", draft, f"{draft}-lock"}
+        for other in foreign:  # of other programs
+            (folder / other).write_text("precious")
         await library.purge_message(ANN, "m1")
         await library.erase_session("ann", "default")
         await library.erase_user("ann")
@@ -182,10 +184,11 @@ async def test_killed_backup_is_named_by_erasures_and_swept_by_the_next(
             running.append(os.listdir(folder))
 
         await asyncio.gather(*(back_up_again() for _ in range(3)))
-        assert sorted(os.listdir(folder)) == sorted([other.name, "a.db"])
+        assert set(os.listdir(folder)) == {*foreign, "a.db"}
         await verify_backup(folder / "a.db")
         await backup_database(store, folder / "b.db", advance)
         assert not any(left in name for names in running for name in names)
+        assert set(os.listdir(folder)) == {*foreign, "a.db", "b.db"}
         caplog.clear()
         await library.erase_user("ben")
         assert caplog.messages == []

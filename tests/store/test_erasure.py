@@ -284,6 +284,8 @@ async def test_erasure_leaves_no_bytes_in_the_file(tmp_path: Path, whole_user: b
         else:
             await store.owners.erase_session("ann", "tea")
 
+        # SQLite may leave a copy of a row that moved in the unused part of the page where it was.
+        await store.database.compact()
         assert files_with(CANARY, file) == []
         assert len(await ids(store.timeline(BEN))) == 60
 

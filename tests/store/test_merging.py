@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.store.database.engine import Database
-from memrecall.store.database.memory_tables import summaries
+from memrecall.store.database.memory_tables import memberships, summaries
 from memrecall.store.database.tables import messages
 from memrecall.store.transfer import ImportCounts, export_user, import_user
 from memrecall.types import Message
@@ -45,6 +45,7 @@ async def test_two_machines_with_the_same_session_lose_nothing(store: Store) -> 
     counts = await import_as(store, "ann", await exported(store, "cy"))
 
     assert counts.statuses == {"new": 5}
+    assert (counts.joined, counts.skipped) == (["tea"], {})
     found = await in_order(store)
     assert [m.message_id for m in found] == ["a1", "a2", "a3", "b0", "b1", "b2", "b3", "b4"]
     assert_numbered(found)
@@ -116,6 +117,31 @@ async def test_import_names_what_it_does_not_store(store: Store) -> None:
     assert len(await in_order(store)) == 2
 
 
+async def test_names_of_speakers_in_a_file_are_printable(store: Store) -> None:
+    await say(store, TEA, "a1", "a2")
+    records = await exported(store, "ann")
+    of_messages = [record["row"] for record in records if record["table"] == "messages"]
+    for row, speaker in zip(of_messages, ("Ann\u202e  Lee", "\u200b"), strict=True):
+        row["speaker"] = speaker
+
+    await import_as(store, "new", records)
+
+    found = await in_order(store, Scope("new"))
+    assert [message.speaker for message in found] == ["Ann Lee", None]
+
+
+async def test_grants_in_a_file_for_a_user_are_named(store: Store) -> None:
+    await say(store, TEA, "a1")
+    row = {"user_id": "ann", "member": "eve", "role": "admin", "created_at": "2026-01-01T00:00:00Z"}
+    grant = {"format": 1, "table": "memberships", "row": row}
+
+    counts = await import_as(store, "new", [*await exported(store, "ann"), grant])
+
+    assert counts["memberships"] == 1
+    assert (counts.skipped, counts.joined) == ({"memberships": ["eve"]}, [])
+    assert await store.database.fetch(select(memberships)) == []
+
+
 async def test_summaries_do_not_describe_messages_with_other_numbers(store: Store) -> None:
     await say(store, TEA, "a1", "a2")
     await say(store, CY, "b1", "b2")
@@ -125,9 +151,9 @@ async def test_summaries_do_not_describe_messages_with_other_numbers(store: Stor
     row |= {"created_at": "2026-01-01T00:00:00Z"}
     records.append({"format": 1, "table": "summaries", "row": row})
 
-    counts = await import_as(store, "ann", records)
-
-    assert counts.skipped["summaries"] == ["default/tea/0/1"]
+    for _ in range(2):
+        counts = await import_as(store, "ann", records)
+        assert counts.skipped["summaries"] == ["default/tea/0/1"]
     assert await store.database.fetch(select(summaries)) == []
 
 

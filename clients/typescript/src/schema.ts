@@ -1384,7 +1384,8 @@ export interface components {
         /**
          * @description The number of rows of each table, and of messages and memories by what became of them.
          *
-         *     `skipped` names, by table, the rows that were not stored and differ from what is stored.
+         *     `skipped` names, by table, the rows that were not stored and differ from what is stored;
+         *     `joined` the sessions that took in the messages of a session with the same id.
          */
         ImportedRows: {
             rows: {
@@ -1396,6 +1397,7 @@ export interface components {
             skipped: {
                 [key: string]: string[];
             };
+            joined: string[];
         };
         /** @description A message to store. `ts` defaults to the current time, `message_id` to a new id. */
         IncomingMessage: {

@@ -10,6 +10,7 @@ from memrecall.agent.tools import HANDOFF
 from memrecall.agent.trace_events import CallEvent, EventKind, HandoffEvent, TraceEvent
 from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
 from memrecall.text.terminal import cut_line, draw_bar, flatten, indent, sanitize, score_style, wrap
+from memrecall.types import split_writer
 
 if TYPE_CHECKING:  # it shows itself with this module
     from memrecall.agent.result import RecallResult
@@ -179,7 +180,8 @@ class RecallView:
         ]
 
     def _neighbor(self, item: ItemView) -> Text:
-        text = Text(f"  {flatten(item.label)}  {flatten(item.text)}", "dim")
+        name = _fit_name(item, self._body_width // 2)
+        text = Text(f"  {name}  {flatten(item.text)}", "dim")
         return cut_line(text, self._body_width - 2)
 
     def _quote(self, item: ItemView) -> _Lines:
@@ -191,17 +193,23 @@ class RecallView:
         return [*lines[:limit], Text(rest, "dim")]
 
 
+def _fit_name(item: ItemView, width: int) -> str:
+    """Return the name of who said an item, cut to a width; who wrote it stays whole."""
+    name, writer = split_writer(flatten(item.label))
+    return set_cell_size(name, min(cell_len(name), width)).rstrip() + writer
+
+
 def _hit_lines(items: Iterable[ItemView], width: int) -> _Lines:
     """Return hits in columns: score, time, speaker, and the beginning of the text."""
     hits = list(items)
-    names = [flatten(item.label) for item in hits]
-    name_width = min(max(map(cell_len, names), default=0), _MAX_NAME_WIDTH)
+    names = [_fit_name(item, _MAX_NAME_WIDTH) for item in hits]
+    width_of_names = max(map(cell_len, names), default=0)
     return [
         cut_line(
             Text.assemble(
                 (f"{item.score or 0:.2f}", score_style(item.score or 0)),
                 (f"  {flatten(item.time)}  ", "dim"),
-                (set_cell_size(name, name_width), "bold"),
+                (set_cell_size(name, width_of_names), "bold"),
                 f"  {flatten(item.text)}",
             ),
             width,

@@ -154,12 +154,14 @@ class SweepReport(BaseModel):
 class ImportedRows(BaseModel):
     """The number of rows of each table, and of messages and memories by what became of them.
 
-    `skipped` names, by table, the rows that were not stored and differ from what is stored.
+    `skipped` names, by table, the rows that were not stored and differ from what is stored;
+    `joined` the sessions that took in the messages of a session with the same id.
     """
 
     rows: dict[str, int]
     statuses: dict[WriteStatus, int]
     skipped: dict[str, list[str]]
+    joined: list[str]
 
 
 class ErasedUser(BaseModel):
@@ -280,7 +282,8 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
     context.log_fields["lines"] = len(lines)
     filled = (line for line in lines if line.strip())
     counts = await memory.import_(filled, invite=not context.principal.is_admin)
-    return JsonResponse({"rows": counts, "statuses": counts.statuses, "skipped": counts.skipped})
+    names = ("statuses", "skipped", "joined")
+    return JsonResponse({"rows": counts, **{name: getattr(counts, name) for name in names}})
 
 
 @router.delete("/users/{user_id}", **route_options("erase_user", ErasedUser))

@@ -1,6 +1,7 @@
 """Unfinished backups: hidden files beside the backup, which a process that is killed leaves.
 
-Each is a full copy of the database. A lock says whether the process that writes it is alive.
+Each is a full copy of the database. A file beside it says that it is memrecall's, and its lock
+whether the process that writes it is alive.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from memrecall.store.workspaces import typed_os_errors
 BACKUP_FOLDERS = "backup_folders"  # a row of `memrecall_meta`: where unfinished ones may be
 _NAME = re.compile(r"(?P<draft>\..+\.[0-9a-f]{8}\.tmp)(?:-wal|-shm|-journal|-lock)?")
 _SIDE_FILES = ("", "-wal", "-shm", "-journal", "-lock")  # the lock last: it guards the others
+_OWN = b"the lock of an unfinished backup of memrecall\n"  # the text of the file with the lock
 _NOTED = select(meta.c.value).where(meta.c.name == BACKUP_FOLDERS)
 
 log = logging.getLogger(__name__)
@@ -53,8 +55,16 @@ def find_drafts(folder: Path) -> list[Path]:
     """Return the unfinished backups in a folder, those that are being written too."""
     with suppress(OSError):
         matches = map(_NAME.fullmatch, sorted(os.listdir(folder)))
-        return [folder / name for name in dict.fromkeys(m["draft"] for m in matches if m)]
+        drafts = [folder / name for name in dict.fromkeys(m["draft"] for m in matches if m)]
+        return list(filter(_is_own, drafts))
     return []
+
+
+def _is_own(draft: Path) -> bool:
+    """Return False for a file of another program that happens to have such a name."""
+    with suppress(OSError), open(f"{draft}-lock", "rb") as file:
+        return file.read(len(_OWN) + 1) == _OWN
+    return False
 
 
 @asynccontextmanager
@@ -98,6 +108,7 @@ def _lock(draft: Path) -> Iterator[None]:
         descriptor = os.open(f"{draft}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(descriptor, _OWN)
         yield
     finally:
         os.close(descriptor)

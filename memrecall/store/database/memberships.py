@@ -13,7 +13,7 @@ from memrecall.store.database.connections import Reads, fetch_rows
 from memrecall.store.database.memory_tables import memberships
 from memrecall.store.database.statements import insert_missing
 from memrecall.store.database.tables import EXPIRED_AT, agents, meta, users
-from memrecall.types import MemoryRecord, Message
+from memrecall.types import MemoryRecord, Message, name_writer
 
 SPACES_FACT = "spaces"
 Row = TypeVar("Row", bound=Message | MemoryRecord)
@@ -130,7 +130,7 @@ def show_writer(speaker: str | None, author: str | None, names: Mapping[str, str
     name = names.get(author or "", author)
     if not speaker or speaker in (name, author, None) or author is None:
         return speaker
-    return f"{speaker} (written by {name})"
+    return name_writer(speaker, str(name))
 
 
 def read_member_names(reads: Reads, owner: str) -> dict[str, str]:

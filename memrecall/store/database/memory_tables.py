@@ -23,6 +23,7 @@ from memrecall.store.database.integrity import RowReference
 from memrecall.store.database.tables import (
     ZERO,
     id_type,
+    import_label,
     json_type,
     memories,
     messages,
@@ -48,6 +49,7 @@ revisions = owned_table(
     Column("before", json_type(), nullable=False),  # the values that an undo restores
     Column("undone", Boolean, nullable=False),
     Column("run", id_type()),  # the extraction of stored messages that made the change
+    import_label(),
     PrimaryKeyConstraint("user_id", "memory_key", "number"),
     Index("ix_revisions_other", "user_id", "other_key"),
 )
@@ -59,6 +61,7 @@ entities = owned_table(
     Column("name", String(NAME_LENGTH), nullable=False),
     Column("type", String(LABEL_LENGTH), nullable=False),
     time_column("created_at", nullable=False),
+    import_label(),
     PrimaryKeyConstraint("user_id", "entity_id"),
 )
 
@@ -73,6 +76,7 @@ aliases = owned_table(
     Column("session_id", id_type()),
     Column("source_message_ids", json_type(), nullable=False, server_default="[]"),
     Column("hidden", Boolean, nullable=False, server_default=false()),  # with its memories
+    import_label(),
     PrimaryKeyConstraint("user_id", "agent_id", "alias"),
     Index("ix_aliases_entity", "user_id", "entity_id"),
     Index("ix_aliases_alias", "user_id", "alias"),
@@ -93,6 +97,7 @@ relations = owned_table(
     # The names that it was stated with.
     Column("source_alias", String(NAME_LENGTH)),
     Column("destination_alias", String(NAME_LENGTH)),
+    import_label(),
     PrimaryKeyConstraint("user_id", "relation_id"),
     Index("ix_relations_source", "user_id", "source_id"),
     Index("ix_relations_destination", "user_id", "destination_id"),
@@ -122,6 +127,7 @@ summaries = owned_table(
     Column("text", Text, nullable=False),
     Column("made_by", String(LABEL_LENGTH), nullable=False),
     time_column("created_at", nullable=False),
+    import_label(),
     PrimaryKeyConstraint("user_id", "agent_id", "session_id", "level", "number"),
 )
 
@@ -132,6 +138,7 @@ checkpoints = owned_table(
     Column("number", Integer, nullable=False),
     Column("state", json_type(), nullable=False),
     time_column("created_at", nullable=False),
+    import_label(),
     PrimaryKeyConstraint("user_id", "agent_id", "session_id", "number"),
 )
 
@@ -148,6 +155,7 @@ feedback = owned_table(
     Column("in_evaluation", Boolean, nullable=False),
     Column("actor", Text, nullable=False),
     time_column("updated_at", nullable=False),
+    import_label(),
     PrimaryKeyConstraint("user_id", "trace_id"),
 )
 
@@ -159,6 +167,7 @@ memberships = owned_table(
     Column("name", String(NAME_LENGTH)),
     Column("granted_by", id_type()),
     time_column("created_at", nullable=False),
+    import_label(),
     PrimaryKeyConstraint("user_id", "member"),
     Index("ix_memberships_member", "member"),
 )

@@ -109,6 +109,14 @@ def owned_table(name: str, *items: SchemaItem) -> Table:
     return Table(name, metadata, owner, *items)
 
 
+def import_label() -> Column[str]:
+    """Return the column of the import of an export that wrote a row: its id, format and file.
+
+    Null if the row was written here, or if something written here rests on it too.
+    """
+    return Column("import_label", Text)
+
+
 meta = Table(
     META_TABLE,
     metadata,
@@ -164,6 +172,7 @@ sessions = owned_table(
     # Counted here, so that the numbers of erased messages are never used again.
     Column("last_sequence_no", BigInteger, nullable=False, server_default=text("0")),
     time_column("last_create_time"),
+    import_label(),
     PrimaryKeyConstraint("user_id", "session_id"),
     Index("ix_sessions_agent_user", "agent_id", "user_id"),
     Index("ix_sessions_status_create_time", "status", "create_time"),
@@ -194,6 +203,7 @@ messages = owned_table(
     Column("deletion", JSON(none_as_null=True)),
     # What let a model read it for memories: `add`, or the run of an extraction; null: nothing yet.
     Column("extracted_by", id_type()),
+    import_label(),
     PrimaryKeyConstraint("user_id", "message_id"),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
     UniqueConstraint(
@@ -250,6 +260,7 @@ memories = owned_table(
     time_column("last_recalled_at"),
     Column("project", String(NAME_LENGTH)),  # none: about the user, or of every project
     Column("author", id_type()),  # the member who wrote it to a space
+    import_label(),
     PrimaryKeyConstraint("user_id", "memory_key"),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
     Index("ix_memories_created_at", "user_id", "created_at"),
@@ -320,6 +331,7 @@ tombstones = owned_table(
     Column("kind", String(20), nullable=False),
     Column("key", id_type(), nullable=False),
     Column("change_no", BigInteger, nullable=False),
+    import_label(),
     PrimaryKeyConstraint("user_id", "kind", "key"),
     Index("ix_tombstones_change", "user_id", "change_no"),
 )

@@ -294,6 +294,21 @@ class MemoryChanges:
         entry = AuditEntry("take_back", actor, _only(message_ids))
         return await self._erase(entry, lambda remover: remover.take_back(message_ids))
 
+    async def take_back_export(
+        self,
+        message_ids: Sequence[str],
+        memory_keys: Sequence[str],
+        imported_at: datetime,
+        *,
+        actor: str = SYSTEM,
+    ) -> Removal:
+        """Erase messages and memories that an import wrote; they can be stored again."""
+        entry = AuditEntry("take_back", actor, _only([*message_ids, *memory_keys]))
+        return await self._erase(
+            entry,
+            lambda remover: remover.take_back_export(message_ids, memory_keys, imported_at),
+        )
+
     async def erase_project(self, project: str, *, actor: str = SYSTEM) -> Removal:
         """Erase the messages and memories of a project, and what quotes them."""
         entry = AuditEntry("erase_project", actor, project[:ID_LENGTH])

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -104,8 +105,13 @@ class MessageRemover:
         values = {"of_user": self._user_id, "of_key": message_id, "deletion": None}
         self._connection.execute(update(messages).where(*_MESSAGE_KEY), [values])
 
-    def erase(self, message_ids: Collection[str]) -> list[Mapping[Any, Any]]:
-        """Erase messages and return their rows; memories and checkpoints lose them too."""
+    def erase(
+        self, message_ids: Collection[str], since: datetime | None = None
+    ) -> list[Mapping[Any, Any]]:
+        """Erase messages and return their rows; memories and checkpoints lose them too.
+
+        With `since`, memories that were made before that time still name them.
+        """
         rows = self.find(message_ids)
         keys = [row["message_id"] for row in rows]
         for session, ids in _by_session(rows, "message_id").items():
@@ -116,7 +122,7 @@ class MessageRemover:
                 if table is vectors:
                     erased = erased.where(vectors.c.kind == "message")
                 self._connection.execute(erased)
-        self._drop_sources(frozenset(keys))
+        self._drop_sources(frozenset(keys), since)
         self.bury("message", keys)
         return rows
 
@@ -125,10 +131,12 @@ class MessageRemover:
         if keys:
             rows = [
                 {"user_id": self._user_id, "kind": kind, "key": number["of_key"]}
-                | {"change_no": number["change_no"]}
+                | {"change_no": number["change_no"], "import_label": None}
                 for number in self._number(keys)
             ]
-            self._connection.execute(upsert(self._connection, tombstones, ["change_no"]), rows)
+            # What is erased here stays erased when an import that says the same is taken back.
+            columns = ["change_no", "import_label"]
+            self._connection.execute(upsert(self._connection, tombstones, columns), rows)
 
     def withdraw_summaries(self, message_ids: Collection[str]) -> None:
         """Empty the summaries that messages are part of; they are made again without them."""
@@ -173,13 +181,16 @@ class MessageRemover:
             count += self._connection.execute(statement).rowcount
         return count
 
-    def _drop_sources(self, message_ids: frozenset[str]) -> None:
+    def _drop_sources(self, message_ids: frozenset[str], since: datetime | None) -> None:
         """Remove messages from the sources of memories."""
         of_key = (memories.c.user_id == self._user_id, memories.c.memory_key == bindparam("k"))
         for batch in split(sorted(message_ids), STRINGS_PER_CONDITION):
             statement = self._select(memories, memories.c.memory_key, memories.c.source_message_ids)
             is_source = mentions(memories.c.source_message_ids, batch)
-            rows = self._connection.execute(statement.where(is_source)).all()
+            statement = statement.where(is_source)
+            if since is not None:
+                statement = statement.where(memories.c.created_at >= since)
+            rows = self._connection.execute(statement).all()
             values = [
                 {"k": key, "source_message_ids": [s for s in sources if s not in message_ids]}
                 for key, sources in rows
@@ -330,14 +341,19 @@ class MemoryRemover:
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         return removal
 
-    def erase_messages(self, message_ids: Sequence[str]) -> Removal:
-        """Erase the messages that exist, and the memories that were derived from them alone."""
+    def erase_messages(self, message_ids: Sequence[str], since: datetime | None = None) -> Removal:
+        """Erase the messages that exist, and the memories that were derived from them alone.
+
+        With `since`, memories that were made before that time stay as they are.
+        """
         ids = self._sources_of([{"source_message_ids": message_ids}])
         self._require_own(self._messages.find(ids))
         citing = self._citing(ids)
         derived = _derived_from(ids, citing)
         derived += self._digests(derived, ids)
-        return self._erase(derived, ids, ids)
+        if since is not None:
+            derived = [row for row in derived if row["created_at"] >= since]
+        return self._erase(derived, ids, ids, since)
 
     def _citing(self, message_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the memories that come from any of some messages."""
@@ -355,9 +371,23 @@ class MemoryRemover:
         in_sessions = select(messages.c.session_id).where(messages.c.user_id == user_id).distinct()
         found = select_by_keys(self._connection, in_sessions, key, message_ids)
         removal = self.erase_messages(message_ids)
-        release_ids(self._connection, user_id, removal.messages)
+        release_ids(self._connection, user_id, "message", removal.messages)
         sessions = {row["session_id"] for row in found}
         erase_empty_sessions(self._connection, user_id, sessions)
+        return removal
+
+    def take_back_export(
+        self, message_ids: Sequence[str], memory_keys: Sequence[str], imported_at: datetime
+    ) -> Removal:
+        """Erase messages and memories that an import wrote: they can be stored again.
+
+        Of what was derived from them, that which was made after the import goes with them.
+        """
+        rows = self._select(filter_visible(select(memories), self._scope), memory_keys)
+        removal = self._erase(rows, (), ())
+        release_ids(self._connection, self._scope.user_id, "memory", removal.memories)
+        removal += self.erase_messages(message_ids, since=imported_at)
+        release_ids(self._connection, self._scope.user_id, "message", removal.messages)
         return removal
 
     def _require_own(self, rows: Sequence[StoredRow]) -> None:
@@ -395,11 +425,15 @@ class MemoryRemover:
         return Removal(tuple(keys), tuple(ids))
 
     def _erase(
-        self, rows: Sequence[StoredRow], quoted: Sequence[str], erased: Sequence[str]
+        self,
+        rows: Sequence[StoredRow],
+        quoted: Sequence[str],
+        erased: Sequence[str],
+        since: datetime | None = None,
     ) -> Removal:
         """Erase memories and messages; withdraw the summaries of `quoted` messages."""
         self._messages.withdraw_summaries(quoted)
-        message_rows = self._messages.erase(erased)
+        message_rows = self._messages.erase(erased, since)
         keys = [row["memory_key"] for row in rows]
         for batch in split(keys):
             self._erase_rows(list(batch))

@@ -18,7 +18,7 @@ from memrecall.store.database.tables import memories, messages, tombstones, user
 from memrecall.store.privacy import protect_new
 from memrecall.store.texts import make_search_text
 from memrecall.text.privacy import kinds_in
-from memrecall.types import NewMemory, NewMessage
+from memrecall.types import NewMemory, NewMessage, clean_shown_name
 from memrecall.workers import run_to_completion
 
 # Messages of a batch that shares a transaction, and batches in one.
@@ -247,12 +247,12 @@ def find_erased(connection: Connection, keys: Sequence[_Key]) -> set[_Key]:
     return {(row["user_id"], row["key"]) for row in rows}
 
 
-def release_ids(connection: Connection, user_id: str, message_ids: Sequence[str]) -> None:
-    """Let messages that were just erased be stored again."""
-    of_user = (tombstones.c.user_id == user_id, tombstones.c.kind == "message")
-    for batch in split(message_ids):
+def release_ids(connection: Connection, user_id: str, kind: str, keys: Sequence[str]) -> None:
+    """Let messages or memories that were just erased be stored again."""
+    of_user = (tombstones.c.user_id == user_id, tombstones.c.kind == kind)
+    for batch in split(keys):
         connection.execute(delete(tombstones).where(*of_user, tombstones.c.key.in_(batch)))
-    # Without tombstones, only a new epoch makes readers drop the messages.
+    # Without tombstones, only a new epoch makes readers drop the rows.
     epoch = update(users).where(users.c.user_id == user_id).values(epoch=new_epoch())
     connection.execute(epoch)
 
@@ -265,6 +265,8 @@ def _require_equal(entry: ScopedMessage, stored: Mapping[str, Any], *, in_batch:
         "speaker": message.speaker,
         "ts": message.ts or stored["ts"],  # a message without a time has none to differ in
     }
+    # An earlier version stored names of speakers as they were sent.
+    stored = {**stored, "speaker": clean_shown_name(stored["speaker"] or "") or None}
     different = [name for name, value in values.items() if value != stored[name]]
     if different:
         problem = "occurs twice in this batch, with" if in_batch else "is already stored with"

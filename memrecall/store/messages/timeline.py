@@ -57,7 +57,10 @@ LONGEST_THREAD = 1_000
 Order = Literal["asc", "desc"]  # by time
 MessageState = Literal["visible", "hidden", "erased"]
 _Direction = Callable[[Any], UnaryExpression[Any]]  # `asc` or `desc`
-_INTERNAL = ("search_text", "change_no", "deleted_at", "expires_at", "deletion", "extracted_by")
+_INTERNAL = (
+    *("search_text", "change_no", "deleted_at", "expires_at", "deletion", "extracted_by"),
+    "import_label",
+)
 _COLUMNS = [column for column in messages.c if column.name not in _INTERNAL]
 _NAMES = [column.name for column in _COLUMNS]
 # By the parameter that has the value.

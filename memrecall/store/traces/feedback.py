@@ -152,4 +152,5 @@ class FeedbackWriter:
 
 
 def _from_row(row: Row[Any]) -> Feedback:
-    return Feedback(**{**row._mapping, "evidence": tuple(row.evidence)})
+    values = {name: getattr(row, name) for name in Feedback.__slots__}
+    return Feedback(**{**values, "evidence": tuple(row.evidence)})

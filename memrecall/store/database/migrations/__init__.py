@@ -25,7 +25,7 @@ from memrecall.store.database.tables import meta, metadata
 from memrecall.text import TEXT_VERSION, analyze
 from memrecall.workers import in_thread
 
-LATEST = 14
+LATEST = 15
 
 
 async def upgrade(database: Database, target: int = LATEST) -> bool:
