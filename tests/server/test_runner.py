@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import psutil
@@ -97,7 +98,8 @@ async def run_in_shell(line: str) -> Any:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let standard output be a terminal."""
-    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: True))
+    stdout = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr("memrecall.cli.serve.sys", SimpleNamespace(stdout=stdout))
 
 
 @pytest.mark.skipif(CURL is None, reason="no curl on this machine")
@@ -133,6 +135,7 @@ def test_printed_command_quotes_unusual_names() -> None:
     for name in ("it's; rm -rf /", "张三", "a/b c", "$(x)"):
         words = shlex.split(example_request(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
         assert words[0] == "curl"
+        assert unquote(words[1]).startswith(f"http://127.0.0.1:1/v1/users/{name}/messages")
         assert len(words) == 2
         assert " " not in words[1]
 

@@ -33,7 +33,7 @@ from memrecall.store.database.connections import (
 )
 from memrecall.store.database.dialect import ConnectionOptions, type_error
 from memrecall.store.database.dialects import parse_location
-from memrecall.store.database.integrity import LARGEST_PAGE, FileGuard
+from memrecall.store.database.integrity import MOST_PAGE_BYTES, FileGuard
 from memrecall.store.database.write_state import (
     ERASURE,
     Erasure,
@@ -390,7 +390,7 @@ class Database:
         """
         if self.file is None or self.is_read_only:
             return
-        if is_changed or self.file.stat().st_size <= LARGEST_PAGE:
+        if is_changed or self.file.stat().st_size <= MOST_PAGE_BYTES:
             try:
                 await in_thread(self._checkpoint)
             except StorageError as error:  # SQLite copies the log later

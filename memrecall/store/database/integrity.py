@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 META_TABLE = "memrecall_meta"  # only databases of memrecall have it
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100  # bytes
-LARGEST_PAGE = 65_536
+MOST_PAGE_BYTES = 65_536
 _RISKS = {
     "fsync": "a power failure can damage the database",
     "synchronous_commit": "a crash of the server can lose writes that were acknowledged",
@@ -183,7 +183,7 @@ def _lacks_pages(file: Path) -> bool:
     if len(start) < _INDEX_START.size:
         return False
     is_valid, page_size, pages, copied = _INDEX_START.unpack(start)
-    page_size = LARGEST_PAGE if page_size == 1 else page_size
+    page_size = MOST_PAGE_BYTES if page_size == 1 else page_size
     length = _LOG_HEADER + pages * (_PAGE_HEADER + page_size)
     is_short = bool(is_valid and pages > copied and _measure(_beside(file, "-wal")) < length)
     return is_short and _read_start(index, _INDEX_START.size) == start
@@ -206,7 +206,7 @@ def is_truncated(file: Path) -> bool:
         return True
     page_size = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
-    return file.stat().st_size < (LARGEST_PAGE if page_size == 1 else page_size) * pages
+    return file.stat().st_size < (MOST_PAGE_BYTES if page_size == 1 else page_size) * pages
 
 
 def require_whole(file: Path, *, create: bool) -> None:
@@ -235,7 +235,7 @@ def _require_log(file: Path) -> None:
     A log that is cut while nobody uses the file keeps what was committed before the cut.
     """
     log = _beside(file, "-wal")
-    has_schema = file.stat().st_size > LARGEST_PAGE or _has_schema(file)
+    has_schema = file.stat().st_size > MOST_PAGE_BYTES or _has_schema(file)
     if log.exists() and has_schema:
         if _lacks_pages(file):
             _logger.error("%s was cut: commits in it are lost", log)
