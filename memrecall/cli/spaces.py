@@ -106,9 +106,18 @@ def decline(space: SpaceId, shared: UserOptions) -> None:
 @space_commands.command("remove")
 def dismiss(space: SpaceId, member: MemberId, shared: UserOptions) -> None:
     """Remove a member, withdraw an invitation, or leave; what they wrote stays."""
-    shared.with_memory(lambda memory: memory.space(space).remove_member(member))
+
+    async def remove(memory: Any) -> bool:
+        inside = memory.space(space)
+        invited = [g["member"] for g in await inside.grants() if g["status"] == "invited"]
+        await inside.remove_member(member)
+        return member in invited
+
+    is_withdrawn = shared.with_memory(remove)
     fields = {"space_id": space, "member": member, "removed": True}
-    shared.print_outcome(_line(f"{member} is no longer a member of {space}"), fields)
+    text = f"the invitation of {member} to {space} is withdrawn"
+    text = text if is_withdrawn else f"{member} is no longer a member of {space}"
+    shared.print_outcome(_line(text), fields)
 
 
 @space_commands.command("promote")

@@ -281,7 +281,8 @@ class SpacesMixin(MemoryBase):
             record = await library.store.memories(inside).get_any(key)
         except NotFound:  # it was purged, and its messages may be left
             if not await self._take_messages_back(inside, key):
-                raise
+                hint = "Check the id and the space"
+                raise NotFound(f"{space_id!r} has no copy of {memory_id!r}", hint=hint) from None
         else:
             citing = await library.store.memories(inside).citing(record.source_message_ids)
             is_alone = all(other.memory_key == key for other in citing)

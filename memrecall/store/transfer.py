@@ -28,7 +28,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.memberships import IS_GRANT
 from memrecall.store.database.memory_tables import memberships, revisions
 from memrecall.store.database.statements import select_in_key_order
-from memrecall.store.database.tables import UtcTime, memories, messages, sessions, users
+from memrecall.store.database.tables import UtcTime, memories, messages, sessions, tombstones, users
 from memrecall.store.imports import id_of_label, label_import, new_import_id
 from memrecall.store.memories.insertion import PERSONAL
 from memrecall.store.merging import DATABASE_COLUMNS, EXPORTED_TABLES, ExportedRow, Merge
@@ -56,6 +56,16 @@ _OF_PROJECT = (sessions, messages, memories, revisions)
 # Who may read a space says nothing about a user's own data.
 _OF_USER = tuple(table for table in EXPORTED_TABLES if table is not memberships)
 _BY_NAME = {table.name: table for table in EXPORTED_TABLES}
+# An import would leave out a memory that was stored again after it had been erased.
+_IS_STORED_AGAIN = (
+    select(memories.c.memory_key)
+    .where(
+        memories.c.user_id == tombstones.c.user_id,
+        memories.c.memory_key == tombstones.c.key,
+        tombstones.c.kind == "memory",
+    )
+    .exists()
+)
 # What their rows are read as; the values of other tables are checked by the types of columns.
 _MODELS: dict[str, type[BaseModel]] = {"messages": Message, "memories": MemoryRecord}
 _SPEAKERS = {"speaker", "subject"}  # columns
@@ -76,6 +86,8 @@ async def export_user(
         for table in tables if project is None else _OF_PROJECT:
             statement = select_in_key_order(database.dialect, table)
             statement = statement.where(table.c.user_id == user_id)
+            if table is tombstones:
+                statement = statement.where(~_IS_STORED_AGAIN)
             if table is memberships:  # who is invited has nothing to do with the space yet
                 statement = statement.where(IS_GRANT)
             if project is not None:

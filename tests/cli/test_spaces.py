@@ -77,6 +77,11 @@ def test_invited_users_accept_or_decline(team: Team) -> None:
     for verb in ("accept", "decline"):
         for space in ("team-x", "none"):
             team.fail("dora", STRANGER, "spaces", verb, space)
+    team.run("ann", "spaces", "add", "team-x", "eve", "--invite")
+    gone = team.run("ann", "spaces", "remove", "team-x", "eve", json=False).out
+    assert "the invitation of eve to team-x is withdrawn" in gone
+    gone = team.run("ann", "spaces", "remove", "team-x", "cleo", json=False).out
+    assert "cleo is no longer a member of team-x" in gone
     # On the machine of the database, whoever adds a user answers for them.
     added = team.run("ann", "spaces", "add", "team-x", "dora", json=False).out
     assert added.startswith("dora is reader of team-x")
@@ -121,6 +126,20 @@ def test_promoted_memories_can_be_taken_back(team: Team) -> None:
     assert taken.startswith(f"{promoted['id']} is no longer shared")
     own = team.run("ann", "spaces", "who-can-see", "rome", json=False).out
     assert own.split() == ["user", "ann"]
+
+
+def test_the_message_of_a_purged_copy_can_be_taken_back(team: Team) -> None:
+    added = team.run("ann", "add", "Remember that the key is below the mat").json
+    key = added["results"][0]["id"]
+    for _ in range(2):
+        copy = team.run("ann", "spaces", "promote", key, "team-x").json["id"]
+        team.run("ann", "memories", "purge", copy, "--keep-sources", "--yes")
+        found = team.run("ben", "search", "key mat", "--space", "team-x").json["results"]
+        assert [item["kind"] for item in found if "mat" in item["content"]] == ["message"]
+        team.run("ann", "spaces", "demote", key, "team-x")
+        found = team.run("ben", "search", "key mat", "--space", "team-x").json["results"]
+        assert not any("mat" in item["content"] for item in found)
+    team.fail("ann", f"'team-x' has no copy of '{key}'", "spaces", "demote", key, "team-x")
 
 
 def test_why_explains_hits_and_recalls(team: Team) -> None:

@@ -410,19 +410,41 @@ async def test_promotion_copies_a_memory_with_its_message(memory: AsyncMemory) -
 
 
 @pytest.mark.parametrize("by_copy", [False, True])
+@pytest.mark.parametrize("is_repeated", [False, True])
 async def test_a_purged_copy_can_still_be_taken_back_with_its_message(
-    memory: AsyncMemory, by_copy: bool
+    memory: AsyncMemory, by_copy: bool, is_repeated: bool
 ) -> None:
     ben = memory.bind(user_id="ben")
     (fact,) = (await ben.add("office: Oslo."))["results"]
     copy = await ben.promote(fact["id"], TEAM)
+    if is_repeated:
+        await ben.demote(fact["id"], TEAM)
+        assert await ben.promote(fact["id"], TEAM) == copy
     await team(memory, "ben").purge(copy["id"].partition("/")[2], sources=False)
     assert "office: Oslo." in str(await team(memory, "ann").get_all(kinds="messages"))
     key = copy["id"] if by_copy else fact["id"]
     assert type(await refusal(memory.bind(user_id="ann").demote(key, TEAM))) is NotFound
     await ben.demote(key, TEAM)
     assert "office: Oslo." not in str(await team(memory, "ann").get_all(kinds="messages"))
-    assert type(await refusal(ben.demote(key, TEAM))) is NotFound
+    again = await refusal(ben.demote(key, TEAM))
+    assert type(again) is NotFound
+    assert key in str(again)
+
+
+async def test_a_copy_that_was_promoted_again_is_exported(memory: AsyncMemory) -> None:
+    ben = memory.bind(user_id="ben")
+    (fact,) = (await ben.add("office: Oslo."))["results"]
+    await ben.promote(fact["id"], TEAM)
+    await ben.demote(fact["id"], TEAM)
+    await ben.promote(fact["id"], TEAM)
+    lines = [line async for line in team(memory, "ann").export()]
+    await memory.bind(user_id="ann").create_space("other")
+    await memory.bind(user_id="ann").space("other").import_(lines)
+    items = (await memory.bind(user_id="ann").space("other").get_all(kinds="all"))["results"]
+    assert [item["memory"] for item in items if "Oslo" in item["memory"]] == [
+        "Ben's office is Oslo",
+        "office: Oslo.",
+    ]
 
 
 async def test_erasing_who_left_erases_their_contributions(memory: AsyncMemory) -> None:

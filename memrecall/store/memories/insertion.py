@@ -20,6 +20,7 @@ from memrecall.store.messages.records import (
     WriteResult,
     WriteStatus,
     insert_messages,
+    release_ids,
 )
 from memrecall.store.texts import truncate, with_search_text
 from memrecall.types import DIGESTS, USER, NewMemory, NewMessage, Origin, Provenance
@@ -214,13 +215,13 @@ async def promote_memory(
 def _copy_messages(
     connection: Connection, locks: Locks, scope: Scope, sources: Sequence[NewMessage]
 ) -> list[str]:
-    """Insert messages and return their ids; one that was taken back before gets a new id."""
-    batch = MessageBatch([ScopedMessage(scope, message) for message in sources])
-    result = insert_messages(connection, batch, locks)
-    ids = list(result.ids)
-    for place, status in enumerate(result.statuses):
-        if status is WriteStatus.ERASED:
-            new = sources[place].model_copy(update={"message_id": None})
-            again = MessageBatch([ScopedMessage(scope, new)])
-            ids[place] = insert_messages(connection, again, locks).ids[0]
-    return ids
+    """Insert messages and return their ids, also those that were taken back before."""
+    entries = [ScopedMessage(scope, message) for message in sources]
+    result = insert_messages(connection, MessageBatch(entries), locks)
+    erased = [place for place, status in enumerate(result.statuses) if status is WriteStatus.ERASED]
+    if erased:
+        # By the same ids, from which `demote` knows them.
+        release_ids(connection, scope.user_id, "message", [result.ids[n] for n in erased])
+        again = MessageBatch([entries[place] for place in erased])
+        insert_messages(connection, again, locks)
+    return list(result.ids)
