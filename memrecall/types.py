@@ -13,7 +13,14 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
 
 from memrecall.errors import VALUE, InvalidArgument
 from memrecall.text_length import truncate_text
@@ -270,8 +277,8 @@ def _validator(check: Callable[[str, Any], object], accepts: type = object) -> B
     )
 
 
-def _clean_speaker(value: Any) -> Any:
-    return (clean_shown_name(value) if isinstance(value, str) else value) or None
+def _clean_speaker(value: str | None) -> str | None:
+    return clean_shown_name(value) or None if value else None
 
 
 def _check_nonblank(name: str, value: str) -> str:
@@ -290,7 +297,9 @@ _TEXT = _validator(check_text, str)
 CleanText = Annotated[str, _TEXT]
 Id = Annotated[str, _validator(check_id, str)]
 Name = Annotated[str, StringConstraints(max_length=NAME_LENGTH), _TEXT]
-Speaker = Annotated[Name | None, BeforeValidator(lambda value: _clean_speaker(value))]
+Speaker = Annotated[
+    Name | None, BeforeValidator(lambda value: value or None), AfterValidator(_clean_speaker)
+]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=LABEL_LENGTH), _TEXT]
 ProjectLabel = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH), _TEXT]
 TimeZone = Annotated[str, _validator(lambda _, value: check_time_zone(value), str)]

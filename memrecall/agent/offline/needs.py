@@ -1,5 +1,6 @@
 """Whether a user's message can need a recall at all."""
 
+import json
 import re
 from typing import Literal, get_args
 
@@ -28,11 +29,22 @@ _HAS_WORDS = re.compile(r"\w").search
 def needs_recall(text: str, when: RecallWhen = "auto") -> bool:
     """Return False for an empty text; unless `when` is "always", also for a greeting or thanks.
 
-    For everything else a recall costs less than a missing answer.
+    Nor can JSON that asks nothing, which frameworks pass as a user's message. For everything else a
+    recall costs less than a missing answer.
     """
     if when == "always":
         return bool(text.strip())
-    return _HAS_WORDS(text) is not None and not is_greeting(text)
+    return _HAS_WORDS(text) is not None and not is_greeting(text) and not _is_data(text)
+
+
+def _is_data(text: str) -> bool:
+    if not text.lstrip().startswith(("{", "[")) or "?" in text or "？" in text:
+        return False
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_when(when: str) -> None:
