@@ -11,6 +11,7 @@ from memrecall import model
 from memrecall.agent import Certainty
 from memrecall.agent.offline.needs import find_courtesy
 from memrecall.agent.tools import IS_MENTIONED, RECALL_MEMORY
+from memrecall.chat.latest import is_lone_question
 from memrecall.chat.phrases import tell
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
@@ -48,6 +49,8 @@ def single_answer(language: Language, messages: Sequence[protocol.LLMMessage]) -
     output = load_json_object(result.content) if result is not None else None
     recalled = output or {}
     events = _likely(_evidence(recalled.get("events") or []))
+    if latest := recalled.get("latest"):
+        return "\n".join([_text(language, "latest"), *(_quote(each, language) for each in latest)])
     if not events:
         return _text(language, "nothing")
     is_sure = recalled.get("certainty") == Certainty.SURE
@@ -64,8 +67,12 @@ def group_answer(language: Language, messages: Sequence[protocol.LLMMessage]) ->
 
 
 def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return first-hand statements that hold: not what assistants repeat."""
-    statements = [event for event in events if "outdated_since" not in event]
+    """Return first-hand statements that hold: not what is asked, or what assistants repeat."""
+    statements = [
+        event
+        for event in events
+        if "outdated_since" not in event and not is_lone_question(event["text"])
+    ]
     return [event for event in statements if event.get("speaker") != "assistant"] or statements
 
 

@@ -22,6 +22,7 @@ from memrecall.chat.base import (
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.history import fit_texts, untruncated
+from memrecall.chat.latest import find_latest
 from memrecall.chat.phrases import chat_language
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
@@ -121,6 +122,10 @@ class SingleChat(Chat):
         messages.append(to_model_message(Role.USER, request.text))
         arguments = to_json({"query": request.text[:MAX_QUERY]})
         recalls = self._recalls(untruncated(history, texts), request, language)
+        if self._is_offline:
+            recalls.latest = await find_latest(
+                self._library, self._scope, request.text, request_id=request_id, as_of=self._as_of
+            )
         return TurnStart(
             messages=messages,
             tools=TurnTools(recalls),

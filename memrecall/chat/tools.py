@@ -57,6 +57,7 @@ class TurnRecalls:
         self._on_leak = on_leak
         self.count = 0
         self.keys: dict[str, None] = {}  # of the recalled memories, in order
+        self.latest: list[dict[str, Any]] = []  # events for a request for all that is known
 
     async def force(self) -> TextAnswer:
         """Run the recall that every turn makes, for its messages."""
@@ -96,7 +97,8 @@ class TurnRecalls:
         count = result.withheld
         withheld = tell(self.language, "withheld", count=count) if count else ""
         if not result.memories:
-            return TextAnswer(content=_empty(withheld or tell(self.language, "nothing_recalled")))
+            note = withheld or tell(self.language, "nothing_recalled")
+            return TextAnswer(content=_empty(note, self.latest))
         # For a recalled answer its own sources are noted, so that chains of answers stay short.
         for memory in result.memories:
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
@@ -105,12 +107,14 @@ class TurnRecalls:
             "confidence": round(result.confidence, 2),
             "certainty": result.certainty.value,
             **({"note": withheld} if withheld else {}),
+            **({"latest": self.latest} if self.latest else {}),
         }
         return TextAnswer(content=to_json(payload), results=len(result.memories))
 
 
-def _empty(note: str) -> str:
-    return to_json({"events": [], "note": note})
+def _empty(note: str, latest: Sequence[dict[str, Any]] = ()) -> str:
+    more = {"latest": latest} if latest else {}
+    return to_json({"events": [], "note": note, **more})
 
 
 def memory_events(

@@ -10,7 +10,7 @@ from memrecall.model import protocol
 from memrecall.scope import Scope
 from memrecall.store import PlanStep
 from memrecall.testing import ScriptedClient, say
-from memrecall.types import Language, NewMemory, NewMessage, Role
+from memrecall.types import Language, NewMemory, NewMessage, Origin, Role
 from tests.cases import check_each_async
 
 from .chat_helpers import LIN, LISBON, NOW, PEANUTS, QUESTION_EN, collect_turn, make_options
@@ -22,6 +22,8 @@ NOTHING = (
 NOTHING_ZH = (
     "在以前的对话里没有找到相关内容。你说的话我存下了；没有配置模型，我只能保存和查找消息。"
 )
+LATEST = "This is the latest that I have stored:"
+LATEST_ZH = "我最近存下的是："
 POSSIBLE = "I am not sure, but this may be about it:"
 POSSIBLE_ZH = "不能确定，可能有关的是："
 
@@ -38,6 +40,43 @@ async def test_request_is_not_answered_as_if_it_were_done(semantic_library: Libr
         session = Scope("patient", session_id=f"now{number}")
         chat = SingleChat(semantic_library, session, options=make_options())
         assert (await chat.answer(text)).text.endswith(answer)
+
+
+async def test_questions_are_not_quoted(semantic_library: Library) -> None:
+    asked = ["What is 7 times 8?", "Is it far?", "What is 2+2?", "remind me what day it is"]
+    appointment = NewMessage(role=Role.USER, content="My dentist appointment is on May 4 at 10.")
+    scope = Scope("asker", session_id="before")
+    await semantic_library.add_messages(scope, [appointment])
+    for number, question in enumerate(asked):
+        await semantic_library.vectors.settle()
+        session = Scope("asker", session_id=f"now{number}")
+        chat = SingleChat(semantic_library, session, options=make_options())
+        assert (await chat.answer(question)).text == NOTHING
+
+
+async def test_latest_is_listed_for_what_is_known(semantic_library: Library) -> None:
+    scope = Scope("known", session_id="before")
+    texts = ["I live in Porto.", "Is it far?", "My dog is called Rex."]
+    messages = [
+        NewMessage(role=Role.USER, content=text, ts=NOW + timedelta(minutes=number))
+        for number, text in enumerate(texts)
+    ]
+    await semantic_library.add_messages(scope, messages)
+    memory = NewMemory(memory_key="mem_1", content="Likes tea.", valid_from=NOW)
+    await semantic_library.add_memories(scope, [memory], origin=Origin.USER, actor="x")
+    secret = NewMemory(memory_key="mem_2", content="Is ill.", sensitive=True)
+    await semantic_library.add_memories(scope, [secret], origin=Origin.USER, actor="x")
+    quotes = ["“Likes tea.”", "“My dog is called Rex.”", "“I live in Porto.”"]
+    for number, question in enumerate(
+        ("What do you know about me?", "Tell me everything you know about me", "你知道我哪些事？")
+    ):
+        session = Scope("known", session_id=f"now{number}")
+        chat = SingleChat(semantic_library, session, options=make_options())
+        first, *lines = (await chat.answer(question)).text.splitlines()
+        assert first == (LATEST_ZH if number == 2 else LATEST)
+        assert [line[line.index("“") :] for line in lines][: len(quotes)] == quotes
+    chat = SingleChat(semantic_library, Scope("nobody"), options=make_options())
+    assert (await chat.answer("What do you know about me?")).text == NOTHING
 
 
 async def test_answers_quote_messages(semantic_library: Library) -> None:
