@@ -347,18 +347,19 @@ class Library(SpaceSearch, VectorStatus):
         own = await self.store.keys.of_user(user_id, alone=True)
         members = [user_id, *(f"{KEY_MEMBER}{key.key_id}" for key in own)]
         contributed = await spaces.owners_naming(members) if with_contributions else []
-        for owner in contributed:
-            scope = Scope.of_owner(owner, permissions=frozenset({Permission.SENSITIVE}))
-            keys, message_ids = await spaces.find_written(owner, members)
-            await self.purge(scope, keys, sources=False)
-            for message_id in message_ids:
-                await self.purge_message(scope, message_id)
-            written = [written[0] + len(message_ids), written[1] + len(keys)]
-        left = await spaces.remove_user(members)
-        for owner, is_empty in left.items():
-            await (self.erase_user(owner) if is_empty else self.forget_derived(owner))
-        report = await self.store.owners.erase_user(user_id, is_known=bool(left or contributed))
-        await self.graphs.erase_user(user_id)
+        async with self.store.database.erasing():
+            for owner in contributed:
+                scope = Scope.of_owner(owner, permissions=frozenset({Permission.SENSITIVE}))
+                keys, message_ids = await spaces.find_written(owner, members)
+                await self.purge(scope, keys, sources=False)
+                for message_id in message_ids:
+                    await self.purge_message(scope, message_id)
+                written = [written[0] + len(message_ids), written[1] + len(keys)]
+            left = await spaces.remove_user(members)
+            for owner, is_empty in left.items():
+                await (self.erase_user(owner) if is_empty else self.forget_derived(owner))
+            report = await self.store.owners.erase_user(user_id, is_known=bool(left or contributed))
+            await self.graphs.erase_user(user_id)
         await self.forget_derived(user_id)
         await warn_of_drafts(self.store.database)
         messages, memories = report.messages + written[0], report.memories + written[1]
@@ -399,12 +400,13 @@ class Library(SpaceSearch, VectorStatus):
         imported_at = time_of_import(id_of_label(label))
         message_ids, memory_keys = await rows.keys(label)
         removal = Removal()
-        for start in range(0, max(len(message_ids), len(memory_keys)), batch):
-            part = slice(start, start + batch)
-            work = self.changes(scope).take_back_export(
-                message_ids[part], memory_keys[part], imported_at, actor=actor
-            )
-            removal += await self._erase(scope, work)
+        async with self.store.database.erasing():
+            for start in range(0, max(len(message_ids), len(memory_keys)), batch):
+                part = slice(start, start + batch)
+                work = self.changes(scope).take_back_export(
+                    message_ids[part], memory_keys[part], imported_at, actor=actor
+                )
+                removal += await self._erase(scope, work)
         await rows.remove_others(label)
         return removal
 

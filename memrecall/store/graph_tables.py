@@ -125,8 +125,8 @@ class StoreGraphs:
         return await self._database.transact(run)
 
     async def compact(self, user_id: str) -> None:
-        """Remove the bytes of deleted rows from the log too."""
-        await self._database.truncate_log()
+        """Remove the bytes of deleted rows from the file."""
+        await self._database.remove_erased_bytes()
 
     async def erase_user(self, user_id: str) -> None:
         """Do nothing: the store erases its tables itself."""

@@ -269,14 +269,13 @@ class Owners:
                     ids = [row.trace_id for row in rows]
                     statement = delete(traces).where(of_user, traces.c.trace_id.in_(ids))
                     count += await self._database.transact(partial(_delete, statement=statement))
-        await self._database.truncate_log()
+        if count:
+            await self._database.remove_erased_bytes()
         return count
 
     async def _erase(self, user_id: str, session_id: str | None) -> ErasureReport:
         async with self._database.erasing():
-            report = await self._database.transact(lambda c: _erase(c, user_id, session_id))
-            await self._database.truncate_log()
-        return report
+            return await self._database.transact(lambda c: _erase(c, user_id, session_id))
 
 
 def _not_found(kind: str, name: str) -> NotFound:

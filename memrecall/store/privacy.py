@@ -115,7 +115,7 @@ class Scan:
                         async for count, changes in self._scan_table(table, owner):
                             yield count, owner if changes and owners is users else None
         if self._apply:
-            await self._database.truncate_log()
+            await self._database.remove_erased_bytes()
 
     async def _scan_table(self, table: Table, owner: str) -> AsyncIterator[tuple[int, int]]:
         """Yield the number of rows of each batch, and how many of them were changed."""

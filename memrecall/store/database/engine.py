@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import DDL, BigInteger, Connection, Engine, Executable, Row, func, literal, select
@@ -55,6 +57,7 @@ log = logging.getLogger(__name__)
 _CLOSE_SECONDS = 5.0  # for work that is in progress when the database is closed
 _TRANSACTION_ID = select(func.txid_current())  # outlives the connection to the server
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
+_COMPACTED_AT_ONCE = 64 * 1024 * 1024  # bytes; a third of a second
 
 
 class Database:
@@ -156,14 +159,17 @@ class Database:
     async def erasing(self) -> AsyncIterator[None]:
         """Let the transactions of the block, which erase, use the reserved space.
 
-        StorageFull is raised only if nothing was changed.
+        Their bytes are removed from the file at the end of the outermost block. StorageFull is
+        raised only if nothing was changed.
         """
-        if self._reserve is None or ERASURE.get() is not None:
+        if self.file is None or self._reserve is None or ERASURE.get() is not None:
             yield
             return
         token = ERASURE.set(erasure := Erasure())
         try:
             yield
+            if erasure.has_committed:
+                await self._remove_erased_bytes(self.file)
         except StorageFull as error:
             if not erasure.has_committed:
                 raise
@@ -420,6 +426,29 @@ class Database:
             async with self._unlimited_engine() as engine, engine.connect() as connection:
                 await connection.execution_options(**self.dialect.autocommit_options)
                 await connection.execute(_COMPACT)
+        await self.truncate_log()
+
+    async def remove_erased_bytes(self) -> None:
+        """Remove what a SQLite file may still have of erased rows; in an erasure, at its end."""
+        async with self.erasing():
+            if erasure := ERASURE.get():
+                erasure.has_committed = True
+
+    async def _remove_erased_bytes(self, file: Path) -> None:
+        """Write a small file anew, and empty its log.
+
+        SQLite overwrites a row that it erases, but no copy that it left on a page from which it
+        moved the row before. Only writing the file anew removes those, and writes wait for that: a
+        large file is left to `compact`. What was erased is committed, so that a failure here is
+        no failure of the caller's.
+        """
+        try:
+            async with only_writer(self._write_lock, self.location):
+                if await in_thread(os.path.getsize, file) <= _COMPACTED_AT_ONCE:
+                    await self.compact()
+                    return
+        except StorageError as error:
+            log.warning("parts of erased rows may stay in the file until `compact`: %s", error)
         await self.truncate_log()
 
     @contextmanager

@@ -316,9 +316,7 @@ class MemoryChanges:
 
     async def _erase(self, entry: AuditEntry, work: Callable[[MemoryRemover], Removal]) -> Removal:
         async with self._database.erasing():
-            removal = await self._remove(entry, work)
-            await self._database.truncate_log()
-        return removal
+            return await self._remove(entry, work)
 
     async def _remove(self, entry: AuditEntry, work: Callable[[MemoryRemover], Removal]) -> Removal:
         """Call `work` in a transaction that locks the user once, and log what it removed."""
