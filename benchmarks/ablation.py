@@ -44,7 +44,7 @@ from benchmarks.report import Figures, print_figures, say, write_figures  # noqa
 from memrecall import recall  # noqa: E402
 from memrecall.agent import prompt_view  # noqa: E402
 from memrecall.agent.offline import needs, policy  # noqa: E402
-from memrecall.agent.tools import exchanges  # noqa: E402
+from memrecall.agent.tools import search  # noqa: E402
 from memrecall.chat import phrases  # noqa: E402
 from memrecall.evaluation.questions import Question  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
@@ -97,9 +97,9 @@ LISTS: Mapping[str, Mapping[str, tuple[Patch, ...]]] = {
     },
     "asked before": {
         "messages with the same words": (
-            (exchanges, "compare_texts", lambda _, texts: [False] * len(texts)),
+            (search, "compare_texts", lambda _, texts: [False] * len(texts)),
         ),
-        "addresses before a question": ((exchanges, "_ADDRESSED", _NEVER),),
+        "addresses before a question": ((search, "_ADDRESSED", _NEVER),),
     },
     "hooks": {"stop words of hooks": ((prompt_view, "STOP_WORDS", _NO_WORDS),)},
     "messages": {

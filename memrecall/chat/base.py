@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from memrecall.agent import Recaller
 from memrecall.agent.driver import utc_now
 from memrecall.agent.offline.needs import is_greeting
-from memrecall.agent.tools.exchanges import ANSWERED_BY, BY_RULES, RECALLED
+from memrecall.agent.tools.search import ANSWERED_BY, BY_RULES, RECALLED
 from memrecall.agent.trace import Observer
 from memrecall.chat.events import TRUNCATED, ChatEvent, Failed, Final, TextDelta, TextRetracted
 from memrecall.chat.offline import offline_chat_client

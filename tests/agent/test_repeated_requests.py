@@ -1,6 +1,6 @@
 """Stored messages that only repeat a request are no evidence for it."""
 
-from memrecall.agent.tools.exchanges import compare_texts
+from memrecall.agent.tools.search import compare_texts
 
 
 def test_same_question_to_a_member_of_a_group_repeats_the_request() -> None:

@@ -68,7 +68,7 @@ async def test_latest_is_listed_for_what_is_known(semantic_library: Library) -> 
     await semantic_library.add_memories(scope, [secret], origin=Origin.USER, actor="x")
     quotes = ["“Likes tea.”", "“My dog is called Rex.”", "“I live in Porto.”"]
     for number, question in enumerate(
-        ("What do you know about me?", "Tell me everything you know about me", "你知道我哪些事？")
+        ("What do you know about me?", "what do you know about me", "你知道关于我的什么？")
     ):
         session = Scope("known", session_id=f"now{number}")
         chat = SingleChat(semantic_library, session, options=make_options())

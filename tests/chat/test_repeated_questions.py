@@ -55,34 +55,6 @@ async def test_repeated_question_is_answered_each_time(chat_library: Library, wo
         assert words not in [event["text"] for event in events]
 
 
-@pytest.mark.parametrize(
-    ("question", "unknown", "statement", "rephrased"),
-    [
-        (
-            "Where did I park the car?",
-            "Sorry, I found nothing about that in our earlier conversations.",
-            "The car is on level 3 of the garage at the station.",
-            "Where have I parked?",
-        ),
-        (
-            "我的车停在哪儿？",
-            "我不知道你的车停在哪儿。",
-            "车停在车站车库三层。",
-            "我把车停哪里了？",
-        ),
-    ],
-)
-async def test_answer_that_knew_nothing_is_no_evidence_for_other_words(
-    chat_library: Library, question: str, unknown: str, statement: str, rephrased: str
-) -> None:
-    for session, words in enumerate((question, statement, rephrased)):
-        client = ScriptedClient([say(unknown)])
-        events = await forced_recall_events(chat_library, f"day{session}", words, client)
-    texts = [event["text"] for event in events]
-    assert texts[0] == statement
-    assert not {question, unknown} & {*texts}
-
-
 async def test_answer_ranks_below_its_sources(chat_library: Library) -> None:
     answer = "你对海鲜过敏，也不吃辣。"
     for day in range(3):

@@ -1,14 +1,15 @@
 """`search_memories`: search of memories, and of messages as evidence."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from memrecall.agent.conversation import Conversation
 from memrecall.agent.result import QueryTried
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
 from memrecall.agent.tools.context import MAX_QUERY
-from memrecall.agent.tools.exchanges import RECALLED, find_exchanges
 from memrecall.agent.tools.models import (
     MemorySearchResultItem,
     SearchMemoriesInput,
@@ -18,7 +19,7 @@ from memrecall.agent.tools.models import (
 from memrecall.errors import InvalidArgument
 from memrecall.library.spaces import describe_origin
 from memrecall.scope import Scope
-from memrecall.search import Hit, SearchPage, SearchRequest
+from memrecall.search import Hit, SearchPage, SearchRequest, all_terms
 from memrecall.search.request import SMALL_PART
 from memrecall.search.sources import mark_outdated
 from memrecall.store import Store
@@ -28,11 +29,15 @@ from memrecall.text_length import truncate_text
 from memrecall.types import EARLIEST, Message, Role, read_iso_time
 from memrecall.workers import in_process
 
+# Metadata of a stored answer: what wrote it, and the keys of the memories it is based on.
+ANSWERED_BY, BY_RULES = "answered_by", "rules"
+RECALLED = "recalled"
 _PREVIEW = 200
 # Each round asks for twice as many results, so that a daily question is soon left behind.
 _REPETITIONS = 20  # more hits than requested, of which some may repeat the request
 _MAX_LIMIT = 200
 _MAX_SOURCES = 10
+_ADDRESSED = re.compile(r"(?:@\S+\s+)+")
 _MAX_ENTRIES = 3  # of the knowledge base, in addition to memories and messages
 
 
@@ -150,14 +155,20 @@ async def _search(state: RecallState, request: SearchRequest) -> tuple[SearchPag
     """
     wide = replace(request, limit=min(request.limit + _REPETITIONS, _MAX_LIMIT))
     found = await _cached_page(state, wide)
-    asked = await find_exchanges(state, found.results)
+    asked = await _find_asked(state, found.results)
     if asked:
         found = await _cached_page(state, replace(wide, exclude=wide.exclude | asked))
-        asked |= await find_exchanges(state, found.results)
+        asked |= await _find_asked(state, found.results)
     page = await mark_outdated(state.library.store, state.scope, found)
     told = [hit for hit in page.results if hit.key not in asked]
     hits = await add_sources(state.library.store, state.scope, request, told[: request.limit])
     return replace(page, results=tuple(hits)), len(asked)
+
+
+async def _find_asked(state: RecallState, hits: Sequence[Hit]) -> set[str]:
+    """Return the keys of hits that are no evidence: repetitions, and empty answers to them."""
+    repetitions = await _find_repetitions(state.conversation, hits)
+    return repetitions | await _find_unfounded(state, hits, repetitions)
 
 
 async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage:
@@ -172,6 +183,66 @@ async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage
     )
     assert isinstance(page, SearchPage)  # noqa: S101 -- the cache holds nothing else
     return page
+
+
+async def _find_repetitions(conversation: Conversation, hits: Sequence[Hit]) -> set[str]:
+    """Return the keys of hits that only repeat the request, and so are no evidence.
+
+    The caller's messages do, those with the same words, and what was quoted without a model: it is
+    stored itself.
+    """
+    if not conversation.messages:
+        return set()
+    request = conversation.request.text
+    known = {
+        hit.key
+        for hit in hits
+        if conversation.has_message(hit.key, hit.content)
+        or (hit.kind == "message" and hit.metadata.get(ANSWERED_BY) == BY_RULES)
+    }
+    others = [hit for hit in hits if hit.kind == "message" and hit.key not in known]
+    texts = [hit.content for hit in others]
+    length = sum(map(len, (request, *texts)))
+    found = await in_process(length, compare_texts, request, texts)
+    return known | {hit.key for hit, is_same in zip(others, found, strict=True) if is_same}
+
+
+async def _find_unfounded(
+    state: RecallState, hits: Sequence[Hit], asked: Collection[str]
+) -> set[str]:
+    """Return the keys of answers to the same request for which nothing had been recalled.
+
+    "I do not know which city Kate lives in" is no evidence once she has told it.
+    """
+    empty = [
+        hit.key
+        for hit in hits
+        if hit.kind == "message" and hit.role == Role.ASSISTANT.value
+        if hit.metadata.get(RECALLED) == []
+    ]
+    if not (empty and asked):
+        return set()
+    answers = await state.library.store.timeline(state.scope).get_many(empty)
+    return {each.message_id for each in answers if each.parent_message_id in asked}
+
+
+def compare_texts(request: str, texts: Sequence[str]) -> list[bool]:
+    """Return for each text whether it has the words of a request and no others.
+
+    Whom they address does not count: in a group, "@Travel where does Kate live?" asks the same.
+    """
+    terms = all_terms(_unaddressed(request)).keys()
+
+    def is_same(text: str) -> bool:
+        # Most texts differ in their first word, which is found sooner than all of them.
+        first = "".join(text.split(maxsplit=1)[:1])
+        return all_terms(first).keys() <= terms and all_terms(text).keys() == terms
+
+    return [is_same(_unaddressed(text).rstrip()) for text in texts]
+
+
+def _unaddressed(text: str) -> str:
+    return text[match.end() :] if (match := _ADDRESSED.match(text)) else text
 
 
 def source_keys(role: str | None, metadata: Mapping[str, object]) -> list[str]:
