@@ -9,9 +9,8 @@ ROOT = Path(__file__).parent.parent / "memrecall"
 # `text` is SQLAlchemy's door for raw SQL; tables.py uses it for the constant defaults of columns.
 RAW_CALLS = {"exec_driver_sql", "executescript"}
 ALLOWED = {
-    "store/database/connections.py",
     "store/database/engine.py",
-    "store/database/sqlite_dialect.py",
+    "store/database/dialects.py",
     "store/database/tables.py",
     "store/database/migrations/__init__.py",
 }

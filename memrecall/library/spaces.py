@@ -17,8 +17,8 @@ from memrecall.library.vectors import VectorWriter
 from memrecall.scope import Scope, qualify_key, space_owner
 from memrecall.search import Hit, LexicalQuery, ScoredPage, SearchPage, SearchRequest, SemanticQuery
 from memrecall.store import Store, UserVersion
-from memrecall.store.database.connections import Reads
 from memrecall.store.database.memberships import qualify_row
+from memrecall.store.database.statements import Reads
 from memrecall.store.spaces import enter_space_at
 from memrecall.text.times import TimeSpan, parse_period
 

@@ -1,9 +1,9 @@
 """The store: the only package that uses SQLAlchemy."""
 
-from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import StoredPage, open_cursor, seal_cursor
+from memrecall.store.database.engine import WriteProblem
 from memrecall.store.database.locks import require_enabled
-from memrecall.store.database.write_state import WriteProblem
+from memrecall.store.database.statements import Reads
 from memrecall.store.feed import (
     ChangeFeed,
     KnowledgeFeed,

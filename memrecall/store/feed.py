@@ -14,13 +14,14 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Select, Table, bindparam, case, func, literal, null, or_, select
 
-from memrecall.store.database.connections import Reads
 from memrecall.store.database.engine import Database
-from memrecall.store.database.memory_tables import knowledge, knowledge_bases
+from memrecall.store.database.statements import Reads
 from memrecall.store.database.tables import (
     EXPIRED_AT,
     PASSAGE,
     agents,
+    knowledge,
+    knowledge_bases,
     memories,
     messages,
     tombstones,

@@ -8,16 +8,17 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, insert, select, update
 
 from memrecall.scope import Scope
-from memrecall.store.database.connections import ConnectionReads, Reads
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
-from memrecall.store.database.memory_tables import aliases, entities, relations
 from memrecall.store.database.statements import (
     KEYS_PER_STATEMENT,
     STRINGS_PER_CONDITION,
+    ConnectionReads,
+    Reads,
     mentions,
     split,
 )
+from memrecall.store.database.tables import aliases, entities, relations
 from memrecall.store.graph_rows import GRAPH_TABLES, Conditions, GraphRow, GraphTransaction
 
 Result = TypeVar("Result")

@@ -14,15 +14,19 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, u
 from memrecall.scope import Scope, SpaceRole
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user
-from memrecall.store.database.memory_tables import (
+from memrecall.store.database.statements import new_epoch, split
+from memrecall.store.database.tables import (
     MEMORY_TABLES,
     aliases,
     entities,
     memberships,
+    memories,
+    messages,
     relations,
+    sessions,
+    tombstones,
+    users,
 )
-from memrecall.store.database.statements import new_epoch, split
-from memrecall.store.database.tables import memories, messages, sessions, tombstones, users
 from memrecall.store.sessions import erase_empty_sessions
 
 ID_PREFIX = "imp_"

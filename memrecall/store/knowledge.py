@@ -15,11 +15,10 @@ from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from memrecall.errors import Disabled, InvalidArgument, NotFound, StorageBusy
 from memrecall.scope import Permission, Scope
-from memrecall.store.database.connections import Reads
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_knowledge
-from memrecall.store.database.memory_tables import knowledge, knowledge_bases, restores
-from memrecall.store.database.statements import new_epoch, new_id, split
+from memrecall.store.database.statements import Reads, new_epoch, new_id, split
+from memrecall.store.database.tables import knowledge, knowledge_bases, restores
 from memrecall.store.texts import knowledge_text, make_search_text
 from memrecall.text.normalize import fold_spaces
 from memrecall.types import NAME_LENGTH, check_id, check_json, check_text

@@ -24,9 +24,16 @@ from memrecall.store.database.locks import (
     lock_users,
 )
 from memrecall.store.database.memberships import note_spaces, role_of_row, store_role
-from memrecall.store.database.memory_tables import MEMORY_TABLES, memberships
 from memrecall.store.database.statements import select_by_keys, split
-from memrecall.store.database.tables import memories, messages, sessions, tombstones, users
+from memrecall.store.database.tables import (
+    MEMORY_TABLES,
+    memberships,
+    memories,
+    messages,
+    sessions,
+    tombstones,
+    users,
+)
 from memrecall.store.memories.expiry import MessageExpiry
 from memrecall.store.messages.records import WriteStatus
 

@@ -28,23 +28,21 @@ from memrecall.store.database.cursors import LARGEST_OWNER_LIST, LIST_SIZE, Keye
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_users
-from memrecall.store.database.memory_tables import (
+from memrecall.store.database.statements import new_epoch
+from memrecall.store.database.tables import (
     MEMORY_TABLES,
+    agents,
     audit_log,
     checkpoints,
     feedback,
     knowledge,
     knowledge_bases,
-    revisions,
-    summaries,
-)
-from memrecall.store.database.statements import new_epoch
-from memrecall.store.database.tables import (
-    agents,
     memories,
     messages,
     meta,
+    revisions,
     sessions,
+    summaries,
     tombstones,
     traces,
     users,

@@ -12,14 +12,19 @@ from sqlalchemy import Connection, Table, delete, func, select, tuple_, update
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import forget_mark, lock_knowledge, lock_users
-from memrecall.store.database.memory_tables import (
+from memrecall.store.database.statements import new_epoch
+from memrecall.store.database.tables import (
     MEMORY_TABLES,
+    agents,
     aliases,
     knowledge,
     knowledge_bases,
+    memories,
+    messages,
+    traces,
+    users,
+    vectors,
 )
-from memrecall.store.database.statements import new_epoch
-from memrecall.store.database.tables import agents, memories, messages, traces, users, vectors
 from memrecall.store.memories.history import AuditEntry, write_entry
 from memrecall.store.texts import SEARCH_TEXT
 from memrecall.text.privacy import DetectedKinds, PrivacyPolicy

@@ -25,7 +25,6 @@ from sqlalchemy import (
 
 from memrecall.errors import Conflict, InvalidArgument
 from memrecall.scope import Scope
-from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
     LARGEST_PAGE,
     StoredPage,
@@ -37,9 +36,9 @@ from memrecall.store.database.cursors import (
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user, session_of
 from memrecall.store.database.memberships import show_writers
-from memrecall.store.database.memory_tables import checkpoints, summaries
 from memrecall.store.database.statements import (
     STRINGS_PER_CONDITION,
+    Reads,
     filter_scope,
     in_project,
     mentions,
@@ -47,12 +46,14 @@ from memrecall.store.database.statements import (
 )
 from memrecall.store.database.tables import (
     PASSAGE,
+    checkpoints,
     has_expired,
     is_hidden,
     is_visible,
     memories,
     messages,
     sessions,
+    summaries,
     tombstones,
 )
 from memrecall.store.messages.timeline import select_messages, to_message

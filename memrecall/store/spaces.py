@@ -28,7 +28,6 @@ from memrecall.scope import (
     space_of,
     space_owner,
 )
-from memrecall.store.database.connections import ConnectionReads, Reads
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import (
@@ -48,9 +47,16 @@ from memrecall.store.database.memberships import (
     role_of_row,
     store_role,
 )
-from memrecall.store.database.memory_tables import audit_log, memberships, revisions
-from memrecall.store.database.statements import insert_missing, new_epoch
-from memrecall.store.database.tables import memories, messages, meta, users
+from memrecall.store.database.statements import ConnectionReads, Reads, insert_missing, new_epoch
+from memrecall.store.database.tables import (
+    audit_log,
+    memberships,
+    memories,
+    messages,
+    meta,
+    revisions,
+    users,
+)
 from memrecall.store.feed import UserVersion
 from memrecall.store.memories.history import AuditEntry, write_entry
 from memrecall.types import NewMessage, Role, check_shown_name, check_shown_text, format_time

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, column, func, select, table
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope, space_of
 from memrecall.store.database.cursors import PageLimits
-from memrecall.store.database.dialect import ConnectionOptions, Durability
+from memrecall.store.database.dialects import ConnectionOptions, Durability
 from memrecall.store.database.distribution import (
     SHARD_FACT,
 )
@@ -23,11 +23,12 @@ from memrecall.store.database.integrity import (
 )
 from memrecall.store.database.locks import lock_scopes, require_enabled
 from memrecall.store.database.memberships import read_membership
-from memrecall.store.database.memory_tables import REFERENCES, knowledge
 from memrecall.store.database.migrations import schema_version, upgrade
 from memrecall.store.database.statements import select_in_key_order
 from memrecall.store.database.tables import (
+    REFERENCES,
     agents,
+    knowledge,
     memories,
     messages,
     meta,

@@ -8,9 +8,15 @@ from sqlalchemy import Connection, Table, bindparam, select, tuple_, update
 
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
-from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.statements import new_epoch
-from memrecall.store.database.tables import memories, messages, meta, users
+from memrecall.store.database.tables import (
+    knowledge,
+    knowledge_bases,
+    memories,
+    messages,
+    meta,
+    users,
+)
 from memrecall.text import TEXT_VERSION, analyze
 from memrecall.types import MEMORY_BYTES
 

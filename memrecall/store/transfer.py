@@ -26,9 +26,17 @@ from memrecall.errors import InvalidArgument, NotFound, describe_validation_erro
 from memrecall.scope import Scope, check_member, parse_space_role, space_of
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memberships import IS_GRANT
-from memrecall.store.database.memory_tables import memberships, revisions
 from memrecall.store.database.statements import select_in_key_order
-from memrecall.store.database.tables import UtcTime, memories, messages, sessions, tombstones, users
+from memrecall.store.database.tables import (
+    UtcTime,
+    memberships,
+    memories,
+    messages,
+    revisions,
+    sessions,
+    tombstones,
+    users,
+)
 from memrecall.store.imports import id_of_label, label_import, new_import_id
 from memrecall.store.memories.insertion import PERSONAL
 from memrecall.store.merging import DATABASE_COLUMNS, EXPORTED_TABLES, ExportedRow, Merge

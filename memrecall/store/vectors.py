@@ -32,9 +32,8 @@ from memrecall.errors import EmbeddingModelMismatch, StorageError
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import MARK_NAME, Locks, forget_mark, lock_users
-from memrecall.store.database.memory_tables import knowledge
 from memrecall.store.database.statements import insert_missing, select_by_keys, upsert
-from memrecall.store.database.tables import memories, messages, meta, users, vectors
+from memrecall.store.database.tables import knowledge, memories, messages, meta, users, vectors
 from memrecall.store.knowledge import take_change_numbers
 from memrecall.store.messages.records import group_positions
 from memrecall.store.texts import knowledge_text

@@ -23,8 +23,7 @@ from memrecall.importers import (
     registry,
 )
 from memrecall.importers.records import from_iso
-from memrecall.store.database.dialect import ErrorCode
-from memrecall.store.database.sqlite_dialect import SqliteDialect
+from memrecall.store.database.dialects import ErrorCode, SqliteDialect
 from memrecall.types import Role
 from tests.cases import check_each
 from tests.cli.conftest import Shell

@@ -12,7 +12,7 @@ from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope, SpaceRole
 from memrecall.store import Store
 from memrecall.store.backup.database import backup_database, restore_database
-from memrecall.store.database.memory_tables import memberships
+from memrecall.store.database.tables import memberships
 
 from ..databases import Databases
 

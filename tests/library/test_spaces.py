@@ -23,8 +23,7 @@ from memrecall.memory.layers import LongTermMemory
 from memrecall.scope import Permission, Scope, SpaceRole
 from memrecall.search import SearchRequest
 from memrecall.store import Grant, NewRelation
-from memrecall.store.database.memory_tables import memberships
-from memrecall.store.database.tables import messages
+from memrecall.store.database.tables import memberships, messages
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each_async

@@ -14,7 +14,7 @@ from memrecall.scope import Permission
 from memrecall.server.http import context
 from memrecall.server.http.context import Check, Readiness, _library_checks
 from memrecall.server.metrics import STATES
-from memrecall.store.database.write_state import WriteState
+from memrecall.store.database.engine import WriteState
 
 from ..databases import PostgresqlServer
 from ..store.contention import lock_of_another_writer, wait_for_blocked

@@ -21,7 +21,7 @@ from memrecall.store import (
     Store,
     StoredSummary,
 )
-from memrecall.store.database.memory_tables import memberships
+from memrecall.store.database.tables import memberships
 from memrecall.types import NewMemory, Origin
 
 from ..waiting import wait_until

@@ -16,8 +16,7 @@ from sqlalchemy import event
 
 from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
-from memrecall.store.database.dialect import ConnectionOptions
-from memrecall.store.database.dialects import SQLITE
+from memrecall.store.database.dialects import SQLITE, ConnectionOptions
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
 from memrecall.store.messages.records import write_messages

@@ -8,8 +8,7 @@ from sqlalchemy import select, update
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.store.database.engine import Database
-from memrecall.store.database.memory_tables import memberships, summaries
-from memrecall.store.database.tables import messages
+from memrecall.store.database.tables import memberships, messages, summaries
 from memrecall.store.transfer import ImportCounts, export_user, import_user
 from memrecall.types import Message
 

@@ -12,9 +12,9 @@ from sqlalchemy import Dialect, Executable
 
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store
-from memrecall.store.database.connections import ConnectionReads
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database, _ServerReads
+from memrecall.store.database.statements import ConnectionReads
 from memrecall.store.messages.timeline import Order
 from memrecall.types import NewMessage, Role
 

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, insert, literal, select
 from sqlalchemy.exc import IntegrityError
 
 from memrecall.store import Store
-from memrecall.store.database.connections import execute_prepared, fetch_rows
+from memrecall.store.database.statements import execute_prepared, fetch_rows
 from memrecall.store.database.tables import messages, users
 from memrecall.store.messages.timeline import _select_by_id
 from memrecall.types import NewMessage, Role

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from memrecall.store.database import connections
+from memrecall.store.database import engine
 
 
 @pytest.mark.parametrize(("longest", "most"), [(60.0, 1), (0.0, 2)])
 async def test_second_search_begins_beside_a_long_one(
     monkeypatch: pytest.MonkeyPatch, longest: float, most: int
 ) -> None:
-    monkeypatch.setattr(connections, "_SHORT_SEARCH", longest)
-    threads, begun, is_over = connections.ReaderThreads(), list[int](), asyncio.Event()
+    monkeypatch.setattr(engine, "_SHORT_SEARCH", longest)
+    threads, begun, is_over = engine.ReaderThreads(), list[int](), asyncio.Event()
 
     async def search(number: int) -> None:
         async with threads.turn():

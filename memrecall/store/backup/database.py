@@ -28,15 +28,14 @@ from memrecall.store.backup.drafts import (
     sweep_drafts,
 )
 from memrecall.store.backup.folder import publish, sync_file, sync_folder
-from memrecall.store.database.dialect import ConnectionOptions
+from memrecall.store.database.dialects import ConnectionOptions
 from memrecall.store.database.distribution import SHARD_FACT, USER_TABLES, begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.integrity import find_damage
 from memrecall.store.database.memberships import SPACES_FACT
-from memrecall.store.database.memory_tables import knowledge_bases
 from memrecall.store.database.migrations import LATEST, schema_version
 from memrecall.store.database.statements import insert_missing, new_epoch, select_in_key_order
-from memrecall.store.database.tables import agents, meta, metadata, users
+from memrecall.store.database.tables import agents, knowledge_bases, meta, metadata, users
 from memrecall.store.owners import Owners
 from memrecall.store.store import Store
 from memrecall.store.vectors import EMBEDDING_FACTS

@@ -30,15 +30,17 @@ from memrecall.errors import InvalidArgument
 from memrecall.store.database.cursors import require_limit
 from memrecall.store.database.engine import Database
 from memrecall.store.database.integrity import RowReference, foreign_keys
-from memrecall.store.database.memory_tables import knowledge, knowledge_bases, restores
 from memrecall.store.database.statements import upsert
 from memrecall.store.database.tables import (
     agents,
     api_key_users,
     api_keys,
     counters,
+    knowledge,
+    knowledge_bases,
     meta,
     metadata,
+    restores,
     users,
 )
 

@@ -1,18 +1,44 @@
-"""One open database: its connections, its transactions and its errors."""
+"""One open database: its connections, its transactions and its errors.
+
+Work on a database is a plain function over a synchronous connection. On a server SQLAlchemy runs it
+beside the event loop. Through aiosqlite each statement would be five trips to a thread, which cost
+more than the statement: on SQLite the whole work runs in one thread, with SQLite's own driver.
+"""
 
 import asyncio
 import logging
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
-from sqlalchemy import DDL, BigInteger, Connection, Engine, Executable, Row, func, literal, select
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Connection,
+    Engine,
+    Executable,
+    Row,
+    Text,
+    bindparam,
+    func,
+    literal,
+    select,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -26,26 +52,18 @@ from memrecall.errors import (
     StorageUnreachable,
 )
 from memrecall.retries import DatabaseRetries, growing_pauses
-from memrecall.store.database.connections import (
-    ConnectionReads,
-    ConnectionUse,
-    ReaderThreads,
-    Reads,
-    only_writer,
+from memrecall.store.database.dialects import (
+    SPACE_HINT,
+    WAIT_HINT,
+    ConnectionOptions,
+    parse_location,
+    type_error,
 )
-from memrecall.store.database.dialect import ConnectionOptions, type_error
-from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import MOST_PAGE_BYTES, FileGuard
-from memrecall.store.database.write_state import (
-    ERASURE,
-    Erasure,
-    SpaceReserve,
-    WriteProblem,
-    WriteState,
-)
+from memrecall.store.database.statements import ConnectionReads, Reads
 from memrecall.text.privacy import PrivacyPolicy
 from memrecall.timing.batches import CallBatcher
-from memrecall.timing.deadlines import bounded_by, changing
+from memrecall.timing.deadlines import bounded_by, changing, current_deadline
 from memrecall.workers import ProcessOwner, in_thread, run_to_completion
 
 _Item = TypeVar("_Item")
@@ -58,6 +76,227 @@ _CLOSE_SECONDS = 5.0  # for work that is in progress when the database is closed
 _TRANSACTION_ID = select(func.txid_current())  # outlives the connection to the server
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 _COMPACTED_AT_ONCE = 64 * 1024 * 1024  # bytes; a third of a second
+_LOW_SPACE = 1024 * 1024  # bytes; with less, small writes may succeed where others fail
+WriteProblem = Literal[
+    "disk full",
+    "disk error",
+    "log lost",
+    "read-only file",
+    "read-only server",
+    "read-only setting",
+]
+_DISK_FULL: Final = "disk full"
+_READ_ONLY_FILE: Final = "read-only file"
+_RESERVE_BYTES = 4 * 1024 * 1024
+
+
+class WriteState:
+    """Why the last write failed, until one succeeds or its cause is seen to be gone."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._reason: WriteProblem | None = None
+        self._is_cause_seen = False
+
+    def record_success(self) -> None:
+        """Forget the last failure, unless the disk is still as good as full."""
+        if self._file is None or self._reason != _DISK_FULL or not _is_full(self._file):
+            self._reason = None
+
+    def record_failure(self, error: StorageError) -> None:
+        """Remember why a write failed, unless the next one may succeed all the same."""
+        reason = self._reason
+        if isinstance(error, StorageFull):
+            reason = _DISK_FULL
+        elif isinstance(error, StorageReadOnly):
+            reason = "read-only server" if self._file is None else _READ_ONLY_FILE
+        elif type(error) is StorageError:
+            reason = "disk error"
+        if reason != self._reason:
+            self._reason, self._is_cause_seen = reason, False
+
+    def problem(self) -> WriteProblem | None:
+        """Return why writes fail, or None. Nothing is written to find out."""
+        if self._file is None:
+            return self._reason
+        if self._reason is None:
+            return _DISK_FULL if _is_full(self._file) else None
+        if _has_cause(self._reason, self._file):
+            self._is_cause_seen = True
+        elif self._is_cause_seen:
+            self._reason = None
+        return self._reason
+
+
+def _has_cause(reason: WriteProblem, file: Path) -> bool:
+    """Return True if the file system shows why writes fail."""
+    if reason == _DISK_FULL:
+        return _is_full(file)
+    return reason == _READ_ONLY_FILE and not os.access(file, os.W_OK)
+
+
+def _is_full(file: Path) -> bool:
+    try:
+        return shutil.disk_usage(file.parent).free < _LOW_SPACE
+    except OSError:
+        return False
+
+
+@dataclass(slots=True)
+class Erasure:
+    """The transactions that erase something together."""
+
+    has_committed: bool = False
+    uses_reserve: bool = False
+
+
+class SpaceReserve:
+    """A file beside a SQLite database, which is deleted when an erasure finds a full disk."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._path = file.with_name(file.name + "-reserve")
+        self._erasures = 0  # that use the space
+        self.is_kept = False
+
+    def make(self) -> bool:
+        """Make the file unless it exists; return False if there is no space for it."""
+        try:
+            with self._path.open("xb") as file:
+                file.write(os.urandom(_RESERVE_BYTES))  # Some file systems store no zeros.
+        except FileExistsError:  # another process has made it
+            return True
+        except OSError:
+            self.release()
+            return False
+        return True
+
+    def release(self) -> None:
+        """Give the space back to the disk."""
+        self._path.unlink(missing_ok=True)
+
+    def give_to(self, erasure: Erasure) -> None:
+        """Release the space; until the erasure ends, vectors that follow must not fill it."""
+        self._erasures += not erasure.uses_reserve
+        erasure.uses_reserve = True
+        self.release()
+
+    def take_from(self, erasure: Erasure) -> bool:
+        """Make the file again after an erasure; return False if there is no space for it."""
+        self._erasures -= erasure.uses_reserve
+        return not self.is_kept or self.make()
+
+    def require_unused(self) -> None:
+        """Raise StorageFull while an erasure uses the space."""
+        if self._erasures:
+            message = f"{self._file}: what is left of the disk is for an erasure"
+            raise StorageFull(message, hint=SPACE_HINT)
+
+
+ERASURE: ContextVar[Erasure | None] = ContextVar("memrecall_erasure", default=None)
+
+
+_SHORT_SEARCH = 0.02  # seconds in which most searches end
+
+_LIMIT_STATEMENTS = select(
+    *(
+        func.set_config(name, bindparam("milliseconds", type_=Text), True)
+        for name in ("lock_timeout", "statement_timeout")
+    )
+)
+
+
+@asynccontextmanager
+async def in_time(location: str) -> AsyncIterator[None]:
+    """Bound the waits of the block by the deadline of the request, if there is one."""
+    limit = current_deadline()
+    try:
+        async with asyncio.timeout(None if limit is None else limit.left):
+            yield
+    except TimeoutError:
+        raise StorageBusy(f"{location} is busy", hint=WAIT_HINT) from None
+
+
+@asynccontextmanager
+async def only_writer(lock: asyncio.Lock, location: str) -> AsyncIterator[None]:
+    """Let one writer of this process through: a queue is fairer than SQLite's polling."""
+    async with in_time(location):
+        await lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class ReaderThreads:
+    """The threads of searches: one, and a second beside a search that takes longer than most.
+
+    Each thread that computes takes as much of the GIL from writes as all requests have together.
+    """
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(2)
+        self._first = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a thread and hold it during the block."""
+        async with self._all, AsyncExitStack() as turn:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SHORT_SEARCH):
+                    await turn.enter_async_context(self._first)
+            yield
+
+
+class ConnectionUse:
+    """The connections of a database that are in use: a pool closes only the others."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._number = 0
+        self._is_closed = False
+        self._ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def connect(
+        self, opening: AbstractAsyncContextManager[AsyncConnection], writes: bool = False
+    ) -> AsyncIterator[AsyncConnection]:
+        """Open a connection, for which a pool may have to be waited for.
+
+        Let the server end what a transaction waits for at the deadline of the request.
+        """
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._counted())
+            async with in_time(self._location):
+                connection = await stack.enter_async_context(opening)
+                if writes and (limit := current_deadline()) is not None:
+                    milliseconds = str(max(1, int(limit.left * 1000)))  # 0 would mean no limit
+                    await connection.execute(_LIMIT_STATEMENTS, {"milliseconds": milliseconds})
+            yield connection
+
+    def require_open(self) -> None:
+        """Raise StorageError after the end: SQLAlchemy would open connections nobody closes."""
+        if self._is_closed:
+            raise StorageError(f"{self._location} was closed", hint="Open it again")
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self.require_open()
+        self._number += 1
+        try:
+            yield
+        finally:
+            self._number -= 1
+            if not self._number:
+                self._ended.set()
+
+    async def end(self, seconds: float) -> None:
+        """Open no more connections, and wait up to that time for those in use."""
+        self._is_closed = True
+        self._ended.clear()
+        if self._number:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), seconds)
 
 
 class Database:

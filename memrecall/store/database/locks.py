@@ -13,11 +13,15 @@ from sqlalchemy import Connection, Select, bindparam, delete, func, or_, select,
 
 from memrecall.errors import Disabled, Forbidden, NotFound
 from memrecall.scope import DEFAULT_NAME, Scope, SpaceRole, space_not_found, space_of
-from memrecall.store.database.connections import execute_prepared, fetch_rows
 from memrecall.store.database.memberships import require_member
-from memrecall.store.database.memory_tables import knowledge_bases
-from memrecall.store.database.statements import insert_missing, new_epoch, split
-from memrecall.store.database.tables import agents, messages, meta, sessions, users
+from memrecall.store.database.statements import (
+    execute_prepared,
+    fetch_rows,
+    insert_missing,
+    new_epoch,
+    split,
+)
+from memrecall.store.database.tables import agents, knowledge_bases, messages, meta, sessions, users
 
 _MICROSECOND = timedelta(microseconds=1)
 

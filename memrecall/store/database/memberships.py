@@ -9,10 +9,8 @@ from sqlalchemy import Connection, bindparam, select
 
 from memrecall.errors import Disabled
 from memrecall.scope import TRUSTED, Scope, SpaceRole, qualify_key, space_not_found, space_owner
-from memrecall.store.database.connections import Reads, fetch_rows
-from memrecall.store.database.memory_tables import memberships
-from memrecall.store.database.statements import insert_missing
-from memrecall.store.database.tables import EXPIRED_AT, agents, meta, users
+from memrecall.store.database.statements import Reads, fetch_rows, insert_missing
+from memrecall.store.database.tables import EXPIRED_AT, agents, memberships, meta, users
 from memrecall.types import MemoryRecord, Message, name_writer
 
 SPACES_FACT = "spaces"

@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import Null
 
 from memrecall.errors import InvalidArgument
 from memrecall.json_objects import has_more_values
-from memrecall.store.database.dialect import DatabaseDialect
+from memrecall.store.database.dialects import DatabaseDialect
 from memrecall.store.database.tables import memories, messages
 from memrecall.types import check_text, parse_time
 

@@ -17,9 +17,8 @@ from memrecall.scope import Permission, Scope
 from memrecall.store.database.cursors import KeyedPage
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, lock_users
-from memrecall.store.database.memory_tables import audit_log, revisions
 from memrecall.store.database.statements import filter_scope, mentions, new_id, select_by_keys
-from memrecall.store.database.tables import memories, vectors
+from memrecall.store.database.tables import audit_log, memories, revisions, vectors
 from memrecall.types import Provenance, format_time, parse_stored_time
 
 StoredRow = Mapping[Any, Any]  # values by column name

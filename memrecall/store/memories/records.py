@@ -12,7 +12,6 @@ from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
-from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
     LARGEST_LIST,
     PageLimits,
@@ -25,15 +24,15 @@ from memrecall.store.database.cursors import (
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memberships import read_by_owner, show_writers
-from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import (
     STRINGS_PER_CONDITION,
+    Reads,
     filter_scope,
     in_project,
     mentions,
     split,
 )
-from memrecall.store.database.tables import has_expired, memories
+from memrecall.store.database.tables import has_expired, memories, revisions
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
 from memrecall.store.memories.history import (
     LAST_CHANGE,

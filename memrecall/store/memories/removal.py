@@ -21,7 +21,6 @@ from sqlalchemy import (
 from memrecall.errors import NotFound
 from memrecall.scope import Scope, SpaceRole
 from memrecall.store.database.locks import Locks
-from memrecall.store.database.memory_tables import checkpoints, feedback, revisions
 from memrecall.store.database.statements import (
     STRINGS_PER_CONDITION,
     filter_scope,
@@ -30,7 +29,17 @@ from memrecall.store.database.statements import (
     split,
     upsert,
 )
-from memrecall.store.database.tables import PASSAGE, memories, messages, tombstones, traces, vectors
+from memrecall.store.database.tables import (
+    PASSAGE,
+    checkpoints,
+    feedback,
+    memories,
+    messages,
+    revisions,
+    tombstones,
+    traces,
+    vectors,
+)
 from memrecall.store.memories.expiry import MessageExpiry
 from memrecall.store.memories.history import PendingChange, StoredRow, filter_visible, write_changes
 from memrecall.store.messages.records import find_erased, release_ids

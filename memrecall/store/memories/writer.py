@@ -9,9 +9,8 @@ from sqlalchemy import Select, or_, select, update
 from memrecall.errors import Conflict, NotFound
 from memrecall.json_objects import check_metadata
 from memrecall.store.database.locks import agent_of
-from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import in_project, mentions
-from memrecall.store.database.tables import memories
+from memrecall.store.database.tables import memories, revisions
 from memrecall.store.memories.expiry import MessageExpiry
 from memrecall.store.memories.history import (
     HIDDEN,

@@ -10,10 +10,15 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from memrecall.errors import CallerError, Conflict, MemrecallError, StorageBusy
 from memrecall.scope import Scope
-from memrecall.store.database.connections import execute_prepared
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
-from memrecall.store.database.statements import new_epoch, new_id, select_by_keys, split
+from memrecall.store.database.statements import (
+    execute_prepared,
+    new_epoch,
+    new_id,
+    select_by_keys,
+    split,
+)
 from memrecall.store.database.tables import memories, messages, tombstones, users
 from memrecall.store.privacy import protect_new
 from memrecall.store.texts import make_search_text

@@ -25,7 +25,6 @@ from sqlalchemy.sql.elements import UnaryExpression
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
     LARGEST_PAGE,
     PAGE_SIZE,
@@ -35,7 +34,7 @@ from memrecall.store.database.cursors import (
     open_cursor,
     require_limit,
 )
-from memrecall.store.database.dialect import DatabaseDialect
+from memrecall.store.database.dialects import DatabaseDialect
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memberships import (
     enter_space,
@@ -43,7 +42,7 @@ from memrecall.store.database.memberships import (
     read_by_owner,
     show_writers,
 )
-from memrecall.store.database.statements import filter_scope, in_project, split
+from memrecall.store.database.statements import Reads, filter_scope, in_project, split
 from memrecall.store.database.tables import is_hidden, is_visible, messages, tombstones
 from memrecall.store.memories.filters import Filter, to_condition
 from memrecall.store.messages.branches import ThreadWalk

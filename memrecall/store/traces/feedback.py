@@ -11,9 +11,8 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user
-from memrecall.store.database.memory_tables import feedback
 from memrecall.store.database.statements import filter_scope, match_keys, upsert
-from memrecall.store.database.tables import is_visible, memories, messages, traces
+from memrecall.store.database.tables import feedback, is_visible, memories, messages, traces
 from memrecall.store.traces.records import find_deleted, find_deleted_questions
 
 MAX_EVIDENCE = 100

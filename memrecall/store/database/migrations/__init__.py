@@ -19,9 +19,8 @@ from memrecall.store.database.distribution import (
 )
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import count_messages_again
-from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.statements import new_epoch
-from memrecall.store.database.tables import meta, metadata
+from memrecall.store.database.tables import knowledge, knowledge_bases, meta, metadata
 from memrecall.text import TEXT_VERSION, analyze
 from memrecall.workers import in_thread
 
