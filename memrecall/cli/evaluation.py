@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
+from memrecall.settings import load_settings
 
 EXIT_REGRESSION = EXIT_WITHOUT_VECTORS = 1
 _MODES = ("search", "recall")
@@ -103,7 +104,7 @@ async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
     from memrecall.importers.jsonl import read_entry
     from memrecall.memory import Library, client_of
 
-    settings = options.read_settings()
+    settings = load_settings().settings
     question_set = read_questions(chosen.queries, chosen.max_questions)
     corpus = read_corpus(chosen.corpus, read_entry)
     check_labels(question_set, corpus)
@@ -145,7 +146,7 @@ def _read_run(name: str) -> Any:
     """Read a run from the runs folder, or from its path."""
     from memrecall.evaluation.runs import RunFolder
 
-    stored, local = RunFolder(_run_path(name, options.read_settings())), RunFolder(Path(name))
+    stored, local = RunFolder(_run_path(name, load_settings().settings)), RunFolder(Path(name))
     return (local if local.exists and not stored.exists else stored).read()
 
 
@@ -231,7 +232,7 @@ def list_runs(json: options.Json = False) -> None:
     """List the runs in the runs folder, newest first."""
     from memrecall.evaluation.runs import find_runs
 
-    folder = options.read_settings().data_folder() / "runs"
+    folder = load_settings().settings.data_folder() / "runs"
     items = [_run_fields(path, state) for path, state in find_runs(folder)]
     fields = {"folder": str(folder), "items": items}
     empty = f"no runs in {output.escape(str(folder))}"

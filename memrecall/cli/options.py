@@ -18,6 +18,7 @@ from typer import Option
 from memrecall.cli import output
 from memrecall.errors import InvalidArgument
 from memrecall.json_objects import load_json_object
+from memrecall.settings import load_settings
 
 Db = Annotated[
     str | None,
@@ -74,13 +75,6 @@ AllowSensitive = Annotated[
 ]
 
 
-def read_settings(**arguments: Any) -> Any:
-    """Return the settings in effect; arguments override the environment and the file."""
-    from memrecall.settings import load_settings
-
-    return load_settings(arguments).settings
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedOptions:
     """The options of most commands: their database, and whether they print JSON."""
@@ -112,8 +106,8 @@ class SharedOptions:
         """Return a coroutine that opens the library; only writing commands `create` it."""
         from memrecall.memory import Library
 
-        settings = read_settings(db=self.db, read_only=self.read_only or None)
-        return Library.open(settings, create=create)
+        arguments = {"db": self.db, "read_only": self.read_only or None}
+        return Library.open(load_settings(arguments).settings, create=create)
 
     def with_library(self, work: Callable[[Any], Awaitable[Any]], *, create: bool = False) -> Any:
         """Open the library, run `work` with it and return the result.

@@ -16,6 +16,7 @@ from typer import Option
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, requires_extra
 from memrecall.logs import log_to_stderr
+from memrecall.settings import load_settings
 
 _SERVER_PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
 _DEMO_HOURS = 12  # that its key is valid, as long as a browser stays signed in
@@ -48,7 +49,7 @@ async def _serve_rpc(db: str | None, agent: str | None, data_dir: str | None) ->
     from memrecall.server.rpc.stdio import StdioServer
 
     log_to_stderr()
-    settings = options.read_settings(db=db, data_dir=data_dir)
+    settings = load_settings({"db": db, "data_dir": data_dir}).settings
     async with await Library.open(settings) as library:
         context = ToolContext.for_operator(library, agent)
         await context.recover()
@@ -94,7 +95,7 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, **rights: Any
     with requires_extra("memrecall mcp", "mcp", "mcp", "mcp_types"):
         from memrecall.server.mcp.server import make_context, make_ingestor, serve_stdio
     log_to_stderr()
-    settings = options.read_settings(**arguments)
+    settings = load_settings(arguments).settings
     client = client_of(settings)
     try:
         async with await Library.open(settings) as library:
@@ -147,8 +148,14 @@ def serve_command(
             "--demo serves a temporary database in one process",
             hint="Drop --db, --read-only and --workers",
         )
-    arguments = {"host": host, "port": port or None, "workers": workers}
-    settings = options.read_settings(db=shared.db, read_only=shared.read_only or None, **arguments)
+    arguments = {
+        "db": shared.db,
+        "read_only": shared.read_only or None,
+        "host": host,
+        "port": port or None,
+        "workers": workers,
+    }
+    settings = load_settings(arguments).settings
     if port == 0:
         settings = replace(settings, port=0)
     of_demo = (" --demo", "dashboard", *_SERVER_PACKAGES, "nicegui")

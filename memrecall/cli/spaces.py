@@ -62,7 +62,7 @@ def _describe_granter(member: str | None) -> str:
 
 
 @space_commands.command("add")
-def admit(
+def add_member(
     space: SpaceId,
     member: MemberId,
     shared: UserOptions,
@@ -104,7 +104,7 @@ def decline(space: SpaceId, shared: UserOptions) -> None:
 
 
 @space_commands.command("remove")
-def dismiss(space: SpaceId, member: MemberId, shared: UserOptions) -> None:
+def remove_member(space: SpaceId, member: MemberId, shared: UserOptions) -> None:
     """Remove a member, withdraw an invitation, or leave; what they wrote stays."""
 
     async def remove(memory: Any) -> bool:
@@ -152,7 +152,7 @@ def show_readers(memory_id: MemoryId, shared: UserOptions) -> None:
 
 
 @space_commands.command("why")
-def show_reason(key: HitId, shared: UserOptions) -> None:
+def explain_access(key: HitId, shared: UserOptions) -> None:
     """Explain why the user can read a memory or message, or the items of a recall."""
     items = shared.with_spaces(lambda memory: memory.why_seen(key))
     lines = [_line(f"{i['id']}  {i['reason']}", i.get("since", "")) for i in items]
@@ -160,7 +160,7 @@ def show_reason(key: HitId, shared: UserOptions) -> None:
 
 
 @space_commands.command("delete")
-def delete_all_of_it(space: SpaceId, shared: UserOptions, name: ShownName = None) -> None:
+def delete_space(space: SpaceId, shared: UserOptions, name: ShownName = None) -> None:
     """Erase a space with everything in it; asks for its name, unless --name confirms it."""
     typed = name or typer.prompt(f"To erase {space} permanently, type its name", err=True)
     erased = shared.with_memory(lambda memory: memory.space(space).delete_space(name=typed))

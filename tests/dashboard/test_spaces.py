@@ -61,7 +61,7 @@ async def test_admin_manages_members(browser: Any, keyed_server: Keyed) -> None:
         await page.get_by_label("Withdraw the invitation of eve").click()
         await page.locator("text=Invitation withdrawn").wait_for()
         await window.ready()
-        await admit(page, keyed_server, "eve")
+        await add_member(page, keyed_server, "eve")
         await window.open(f"{SPACE}&user=ann")
         await page.get_by_label("Change eve").click()
         await page.locator(".q-dialog .q-select").click()
@@ -76,7 +76,7 @@ async def test_admin_manages_members(browser: Any, keyed_server: Keyed) -> None:
             await page.locator(f"text={text}").wait_for()
 
 
-async def admit(page: Any, keyed_server: Keyed, member: str) -> None:
+async def add_member(page: Any, keyed_server: Keyed, member: str) -> None:
     """Add a member as an operator, who needs no consent."""
     headers = {"X-Memrecall-User": "ann", "Authorization": f"Bearer {keyed_server[1]['all']}"}
     put = {"data": {"role": "reader"}, "headers": headers}

@@ -82,7 +82,7 @@ async def make_space(service: HttpService, admin: httpx.AsyncClient, name: str) 
     assert answer.status_code == 200, answer.text
 
 
-async def admit(
+async def add_member(
     service: HttpService, admin: httpx.AsyncClient, space: str, member: str, role: str
 ) -> None:
     """Invite a user, who accepts, or change the role of a member."""
@@ -169,11 +169,11 @@ async def test_every_operation_with_every_role(service: HttpService, role: str, 
         Grant(frozenset({"ben"}), permissions=frozenset({Permission.SENSITIVE}))
     )
     ben, member = service.client(secret), "ben" if kind == "user" else f"key:{key.key_id}"
-    await admit(service, ann, TEAM, member, "contributor")
+    await add_member(service, ann, TEAM, member, "contributor")
     if kind == "key":  # whose own role counts
-        await admit(service, ann, TEAM, "ben", "reader" if role == "admin" else "admin")
+        await add_member(service, ann, TEAM, "ben", "reader" if role == "admin" else "admin")
     ids = await fill_space(service, ben, "ben", TEAM, member if kind == "key" else None)
-    await admit(service, ann, TEAM, member, role)
+    await add_member(service, ann, TEAM, member, role)
     await service.library.vectors.settle()
     allowed = {name for least in ROLES[: ROLES.index(role) + 1] for name in LEAST[least]}
     cells = 0
@@ -199,7 +199,7 @@ async def test_strangers_cannot_tell_a_space_from_none(service: HttpService) -> 
     dora = await service.client_with_key("dora", permissions=frozenset(Permission))
     eve = await service.client_with_key("eve", permissions=frozenset(Permission))
     backend = await service.client_with_key(permissions=frozenset(Permission))
-    await admit(service, ann, TEAM, "eve", "admin")
+    await add_member(service, ann, TEAM, "eve", "admin")
     assert (await eve.get(f"/v1/spaces/{TEAM}")).status_code == 200
     assert (await ann.delete(f"/v1/spaces/{TEAM}/members/eve")).status_code == 200
     await service.library.vectors.settle()
@@ -273,7 +273,7 @@ async def test_no_header_or_id_reaches_a_foreign_space(service: HttpService) -> 
 async def test_searches_recalls_and_chat_cover_named_spaces(service: HttpService) -> None:
     ann_client = await service.client_with_key("ann")
     ben = await service.client_with_key("ben")
-    await admit(service, ann_client, TEAM, "ben", "reader")
+    await add_member(service, ann_client, TEAM, "ben", "reader")
     owner = {"user_id": f"space:{TEAM}"}
     said = {**owner, "messages": "The launch of Kestrel is on Friday", "infer": False}
     assert (await ann_client.post("/v1/memories", json=said)).status_code == 200
@@ -319,7 +319,7 @@ async def test_searches_recalls_and_chat_cover_named_spaces(service: HttpService
 
 async def test_message_searches_cover_named_spaces(service: HttpService) -> None:
     ann, ben = [await service.client_with_key(user) for user in ("ann", "ben")]
-    await admit(service, ann, TEAM, "ben", "reader")
+    await add_member(service, ann, TEAM, "ben", "reader")
     await write_messages(ann, f"space:{TEAM}", make_message(1, "Kestrel starts on Friday"))
     await service.library.vectors.settle()
     headers = {SPACES_HEADER: TEAM}
@@ -366,14 +366,14 @@ async def test_a_lost_role_ends_open_streams(
                     if is_first and role is None:
                         await ann.delete(f"/v1/spaces/{TEAM}/members/ben")
                     elif is_first:
-                        await admit(service, ann, TEAM, "ben", role or "")
+                        await add_member(service, ann, TEAM, "ben", role or "")
                     is_first = False
 
             return lose
 
         path = f"/v1/users/space:{TEAM}"
         monkeypatch.setattr(recall, "stream_recall", losing(stream_recall, None))
-        await admit(service, ann, TEAM, "ben", "reader")
+        await add_member(service, ann, TEAM, "ben", "reader")
         stream = {"Accept": "text/event-stream"}
         answer = await ben.post(f"{path}/recall", json={"query": CANARY}, headers=stream)
         names = [line for line in answer.text.splitlines() if line.startswith("event: ")]
@@ -387,7 +387,7 @@ async def test_a_lost_role_ends_open_streams(
             return losing(lambda: events, None)()
 
         monkeypatch.setattr(chat.ChatHandler, "_start_turn", start)
-        await admit(service, ann, TEAM, "ben", "reader")
+        await add_member(service, ann, TEAM, "ben", "reader")
         headers, turn = stream | {SPACES_HEADER: TEAM}, {"message": f"What about {CANARY}?"}
         answer = await ben.post("/v1/users/ben/chat", json=turn, headers=headers)
         names = [line for line in answer.text.splitlines() if line.startswith("event: ")]
@@ -395,7 +395,7 @@ async def test_a_lost_role_ends_open_streams(
         assert "NOT_FOUND" in answer.text
         monkeypatch.setattr(users, "_CHUNK_BYTES", 1)
         monkeypatch.setattr(users, "_join_lines", losing(users._join_lines, "contributor"))
-        await admit(service, ann, TEAM, "ben", "admin")
+        await add_member(service, ann, TEAM, "ben", "admin")
         with pytest.raises(httpx.RemoteProtocolError):
             await ben.get(f"{path}/export")
         check_error(await ben.get(f"{path}/export"), 403, "PERMISSION_DENIED")
@@ -413,7 +413,7 @@ async def test_members_of_a_space(service: HttpService) -> None:
         answer = await ann.put(f"{space}/members/{member}", json=role)
         check_error(answer, 400, "INVALID_ARGUMENT")
     check_error(await ann.put(f"{space}/members/ben", json={}), 400, "INVALID_ARGUMENT")
-    await admit(service, ann, TEAM, "ben", "contributor")
+    await add_member(service, ann, TEAM, "ben", "contributor")
     check_error(await ben.delete(f"{space}/members/ann"), 403, "PERMISSION_DENIED")
     (listed,) = (await ben.get("/v1/spaces")).json()["results"]
     assert (listed["space_id"], listed["role"]) == (TEAM, "contributor")
@@ -519,7 +519,7 @@ async def test_the_member_that_a_key_acts_as(service: HttpService) -> None:
 
 async def test_mcp_covers_named_spaces(service: HttpService) -> None:
     ann, ben = [await service.client_with_key(user) for user in ("ann", "ben")]
-    await admit(service, ann, TEAM, "ben", "reader")
+    await add_member(service, ann, TEAM, "ben", "reader")
     said = {"user_id": f"space:{TEAM}", "messages": "Kestrel flies on Friday", "infer": False}
     assert (await ann.post("/v1/memories", json=said)).status_code == 200
     await service.library.vectors.settle()

@@ -15,7 +15,7 @@ from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, Revision
 from memrecall.types import MemoryRecord, format_minute
 
-STATES = ("current", "expired", "superseded", "deleted")
+MEMORY_STATES = ("current", "expired", "superseded", "deleted")
 _MAX_SOURCES = 50
 
 
@@ -30,7 +30,7 @@ async def show_memories(page: Page) -> None:
         pass
     await widgets.draw_projects(page)
     with widgets.row():
-        for name in STATES:
+        for name in MEMORY_STATES:
             target = page.link_here(state=name, cursor=None)
             widgets.chip_link(page.text(f"state_{name}"), target, is_current=name == state)
     scope, zone = await page.scope(), await widgets.user_time_zone(page)

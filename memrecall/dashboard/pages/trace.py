@@ -19,7 +19,7 @@ MAX_HITS = 50
 
 
 @register_page("/recalls/trace", "recall")
-async def show_trace(page: Page) -> None:
+async def show_recall(page: Page) -> None:
     """Show one recall."""
     traces = page.library.store.traces(await page.scope())
     stored = await traces.get(page.query.get("id", ""))

@@ -70,11 +70,11 @@ def find(node: JsonNode, path: Path) -> JsonNode | None:
 def add_item(text: str, path: Sequence[str], item: Any) -> tuple[str, list[str]]:
     """Append an item to the array at a path; return the text and the paths that were created."""
     if find(parse_text(text), path) is None:
-        return add_member(text, path, [item])
+        return insert_member(text, path, [item])
     return _append(text, path, None, item, list), []
 
 
-def add_member(text: str, path: Sequence[str], value: Any) -> tuple[str, list[str]]:
+def insert_member(text: str, path: Sequence[str], value: Any) -> tuple[str, list[str]]:
     """Set a member that does not exist; return the text and the paths that were created."""
     root = parse_text(text)
     missing = [n for n in range(1, len(path) + 1) if find(root, path[:n]) is None]

@@ -138,7 +138,7 @@ class HookEntries:
         text = "{}\n" if text is None else text
         for key, value in self._client.required:
             if json_text.find(json_text.parse_text(text), (key,)) is None:
-                text, more = json_text.add_member(text, (key,), value)
+                text, more = json_text.insert_member(text, (key,), value)
                 added += more
         for event in self._client.events:
             entry = self._client.entry(self._command(event.name), self._deadline)
@@ -222,7 +222,7 @@ class McpMember:
                 return text, tuple(created)
             text = self.remove(text, created)
         added = [FILE] if text is None else []
-        text, more = json_text.add_member(text or "{}\n", self._member, self._entry)
+        text, more = json_text.insert_member(text or "{}\n", self._member, self._entry)
         return text, tuple(dict.fromkeys((*created, *added, *more)))
 
     def remove(self, text: str, created: Sequence[str]) -> str | None:
