@@ -14,7 +14,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchEngine, SearchRequest
 from memrecall.search.request import Mode
 from memrecall.store import ScopedMessage
-from memrecall.store.messages.records import write_messages
+from memrecall.store.messages import write_messages
 from memrecall.types import NewMessage, Role
 
 OTHERS = 1_000

@@ -42,7 +42,7 @@ from benchmarks.service import Checkout, Service  # noqa: E402
 from benchmarks.soak_load import LARGE_USER, Faults, Ledger, SoakClient, search_once  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.store import MessageFilter, ScopedMessage  # noqa: E402
-from memrecall.store.messages.records import write_messages  # noqa: E402
+from memrecall.store.messages import write_messages  # noqa: E402
 
 MESSAGES_OF_USERS = 4
 WARM_UP = 0.4  # of the time, before the memory must be flat

@@ -162,7 +162,7 @@ def erase_session(
 @project_commands.command("list")
 def list_projects(shared: options.UserOptions) -> None:
     """List a user's projects, the latest first."""
-    items = shared.with_library(lambda library: library.store.projects.list(shared.user))
+    items = shared.with_library(lambda library: library.store.owners.list_projects(shared.user))
     nouns = ("session", "message", "memory")
     lines = []
     for item in items:

@@ -281,7 +281,7 @@ def purge_traces(
     shared: options.SharedOptions,
 ) -> None:
     """Erase old traces of all users."""
-    from memrecall.store.traces.records import MOST_TRACE_DAYS
+    from memrecall.store.traces import MOST_TRACE_DAYS
 
     if not 0 <= older_than <= MOST_TRACE_DAYS:
         raise InvalidArgument(

@@ -109,7 +109,7 @@ def chip_link(text: str, target: str, *, is_current: bool) -> None:
 async def draw_projects(page: Page) -> None:
     """Draw the links that restrict the page to one of the user's latest projects."""
     user, chosen = (await page.scope()).user_id, page.query.get("project", "")
-    found = await page.library.store.projects.list(user)
+    found = await page.library.store.owners.list_projects(user)
     names = {"": page.text("all_projects"), **{p.project: p.project for p in found[:_MAX_PROJECTS]}}
     with row():
         for name, text in names.items() if found else ():

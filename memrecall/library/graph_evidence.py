@@ -23,7 +23,7 @@ from memrecall.store import (
     StoreGraphs,
     read_filter,
 )
-from memrecall.store.graph_rows import MAX_RELATIONS, WITHDRAWN
+from memrecall.store.graph import MAX_RELATIONS, WITHDRAWN
 from memrecall.store.memories.changes import SYSTEM, MemoryChanges
 from memrecall.store.memories.history import AuditEntry
 from memrecall.store.memories.removal import MemoryRemover

@@ -56,10 +56,10 @@ from memrecall.store import (
     parse_record,
 )
 from memrecall.store.backup.drafts import warn_of_drafts
-from memrecall.store.graph_rows import erase_session_rows, import_rows
+from memrecall.store.graph import erase_session_rows, import_rows
 from memrecall.store.imports import id_of_label, time_of_import
 from memrecall.store.memories.changes import SYSTEM
-from memrecall.store.messages.records import write_messages
+from memrecall.store.messages import write_messages
 from memrecall.store.privacy import Scan
 from memrecall.store.transfer import ImportCounts, export_user, import_user, to_record
 from memrecall.types import NewMemory, NewMessage, Origin

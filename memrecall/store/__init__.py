@@ -4,21 +4,17 @@ from memrecall.store.database.cursors import StoredPage, open_cursor, seal_curso
 from memrecall.store.database.engine import WriteProblem
 from memrecall.store.database.locks import require_enabled
 from memrecall.store.database.statements import Reads
-from memrecall.store.feed import (
-    ChangeFeed,
-    KnowledgeFeed,
-    RowChanges,
-    UserVersion,
-)
-from memrecall.store.graph import Graph
-from memrecall.store.graph_rows import (
+from memrecall.store.feed import ChangeFeed, KnowledgeFeed, RowChanges, UserVersion
+from memrecall.store.feedback import Feedback
+from memrecall.store.graph import (
     GRAPH_TABLES,
+    Graph,
     GraphDB,
     NewRelation,
     StoredEntity,
     StoredRelation,
+    StoreGraphs,
 )
-from memrecall.store.graph_tables import StoreGraphs
 from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
 from memrecall.store.memories.changes import GONE, NOT_ENDED, PlanOutcome, PlanStep
@@ -26,9 +22,7 @@ from memrecall.store.memories.filters import check_filter_size, read_filter
 from memrecall.store.memories.history import EDITABLE_FIELDS, AuditEntry, Revision
 from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.removal import Removal
-from memrecall.store.messages.records import ScopedMessage, WriteResult, WriteStatus
-from memrecall.store.messages.timeline import MessageFilter, Timeline
-from memrecall.store.messages.unread import Reading, UnreadMessages
+from memrecall.store.messages import ScopedMessage, WriteResult, WriteStatus
 from memrecall.store.owners import ErasureReport
 from memrecall.store.sessions import (
     JOB_PREFIX,
@@ -38,16 +32,18 @@ from memrecall.store.sessions import (
     StoredSummary,
 )
 from memrecall.store.store import Store
-from memrecall.store.traces.feedback import Feedback
-from memrecall.store.traces.records import (
+from memrecall.store.timeline import MessageFilter, Reading, Timeline, UnreadMessages
+from memrecall.store.traces import (
     BODY_BYTES,
+    ListedTrace,
     NewTrace,
     StoredTrace,
+    TraceOutcome,
+    TraceQuery,
     TraceSummary,
     measure_body,
     withhold_contents,
 )
-from memrecall.store.traces.trace_list import ListedTrace, TraceOutcome, TraceQuery
 from memrecall.store.transfer import parse_record
 from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 

@@ -35,7 +35,7 @@ from memrecall.store.database.tables import (
     users,
 )
 from memrecall.store.memories.expiry import MessageExpiry
-from memrecall.store.messages.records import WriteStatus
+from memrecall.store.messages import WriteStatus
 
 _BATCH = 500
 # In an order in which rows can be inserted: referenced tables come first.

@@ -1,4 +1,4 @@
-"""Agents, users and sessions: listed, disabled, ended and erased by an operator."""
+"""Agents, users, sessions and projects: listed, disabled, ended, renamed and erased."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -15,15 +15,18 @@ from sqlalchemy import (
     Table,
     and_,
     delete,
+    exists,
     func,
+    literal,
     or_,
     select,
     tuple_,
+    union_all,
     update,
 )
 
 from memrecall.errors import Conflict, NotFound, StorageFull
-from memrecall.scope import SPACE_PREFIX
+from memrecall.scope import SPACE_PREFIX, Scope
 from memrecall.store.database.cursors import LARGEST_OWNER_LIST, LIST_SIZE, KeyedPage, require_limit
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
@@ -35,6 +38,7 @@ from memrecall.store.database.tables import (
     audit_log,
     checkpoints,
     feedback,
+    is_visible,
     knowledge,
     knowledge_bases,
     memories,
@@ -48,8 +52,7 @@ from memrecall.store.database.tables import (
     users,
     vectors,
 )
-from memrecall.store.graph_rows import erase_session_rows
-from memrecall.store.graph_tables import TableTransaction
+from memrecall.store.graph import TableTransaction, erase_session_rows
 from memrecall.store.keys import withdraw_user
 from memrecall.store.vectors import LEASE_NAME
 from memrecall.types import check_time_zone
@@ -83,8 +86,19 @@ class ErasureReport:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectSummary:
+    """A project with the counts of its rows and the time of the last one."""
+
+    project: str
+    sessions: int
+    messages: int
+    memories: int
+    last_time: datetime
+
+
 class Owners:
-    """An operator's view of all agents, users and sessions."""
+    """An operator's view of all agents, users, sessions and projects."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -148,6 +162,53 @@ class Owners:
         if not rows or agent_id not in (None, rows[0].agent_id):
             raise _not_found("session", session_id)
         return dict(rows[0]._mapping)
+
+    async def list_projects(self, user_id: str) -> list[ProjectSummary]:
+        """Return a user's projects, the latest first."""
+        parts = [
+            select(table.c.project, table.c.session_id, time.label("time"), literal(n).label("n"))
+            .where(table.c.user_id == user_id, table.c.project.is_not(None))
+            .where(is_visible(table))
+            for n, table, time in (
+                (0, memories, memories.c.created_at),
+                (1, messages, messages.c.ts),
+            )
+        ]
+        rows = union_all(*parts).subquery().c
+        said, last = func.sum(rows.n), func.max(rows.time)
+        counted = select(
+            rows.project,
+            func.count(rows.session_id.distinct()).label("sessions"),
+            said.label("messages"),
+            (func.count() - said).label("memories"),
+            last.label("last_time"),
+        )
+        latest = counted.group_by(rows.project).order_by(last.desc(), rows.project)
+        return [ProjectSummary(**row._mapping) for row in await self._database.fetch(latest)]
+
+    async def rename_project(self, user_id: str, old: str, new: str) -> int:
+        """Move the rows of a project to another name, as when its folder gets a remote.
+
+        Return how many were moved. One read of an index tells that there are none.
+        """
+        Scope(user_id, project=new)  # checks both
+        is_left = [
+            exists().where(table.c.user_id == user_id, table.c.project == old)
+            for table in (messages, memories)
+        ]
+        if old == new or not await self._database.fetch(select(literal(1)).where(or_(*is_left))):
+            return 0
+
+        def work(connection: Connection) -> int:
+            lock_users(connection, [user_id])
+            count = 0
+            for table in (messages, memories, traces):
+                moved = update(table).where(table.c.user_id == user_id, table.c.project == old)
+                count += connection.execute(moved.values(project=new)).rowcount
+            _renew_epoch(connection, user_id)  # indexes in memory have the old name
+            return count
+
+        return await self._database.transact(work)
 
     async def _list(
         self, statement: Select[Any], key: ColumnElement[str], after: str, limit: int

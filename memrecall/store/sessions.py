@@ -56,7 +56,7 @@ from memrecall.store.database.tables import (
     summaries,
     tombstones,
 )
-from memrecall.store.messages.timeline import select_messages, to_message
+from memrecall.store.timeline import select_messages, to_message
 from memrecall.types import DIGESTS, Message, Role, check_json, parse_stored_time
 
 TURNS, CHUNKS, SESSION = 0, 1, 2  # the levels of summaries

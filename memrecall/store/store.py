@@ -10,9 +10,7 @@ from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope, space_of
 from memrecall.store.database.cursors import PageLimits
 from memrecall.store.database.dialects import ConnectionOptions, Durability
-from memrecall.store.database.distribution import (
-    SHARD_FACT,
-)
+from memrecall.store.database.distribution import SHARD_FACT
 from memrecall.store.database.engine import Database
 from memrecall.store.database.integrity import (
     find_damage,
@@ -39,25 +37,19 @@ from memrecall.store.database.tables import (
     vectors,
 )
 from memrecall.store.feed import USER_VERSION, ChangeFeed, KnowledgeFeed, UserVersion
-from memrecall.store.graph import Graph
-from memrecall.store.graph_tables import StoreGraphs
+from memrecall.store.feedback import FeedbackList, FeedbackWriter
+from memrecall.store.graph import Graph, StoreGraphs
 from memrecall.store.imports import LabelledRows
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
-from memrecall.store.memories.changes import (
-    MemoryChanges,
-)
+from memrecall.store.memories.changes import MemoryChanges
 from memrecall.store.memories.history import AuditLog
 from memrecall.store.memories.records import Memories
-from memrecall.store.messages.projects import Projects
-from memrecall.store.messages.timeline import Timeline
-from memrecall.store.messages.unread import UnreadMessages
 from memrecall.store.owners import IS_USER, Owners
 from memrecall.store.sessions import SessionList, SessionState
 from memrecall.store.spaces import Spaces
-from memrecall.store.traces.feedback import FeedbackList, FeedbackWriter
-from memrecall.store.traces.records import Traces
-from memrecall.store.traces.trace_list import TraceList
+from memrecall.store.timeline import Timeline, UnreadMessages
+from memrecall.store.traces import TraceList, Traces
 from memrecall.store.vectors import VectorStore
 from memrecall.text import TEXT_VERSION
 from memrecall.text.privacy import PrivacyPolicy
@@ -96,7 +88,6 @@ class Store:
         self.owners = Owners(database)
         self.keys = Keys(database)
         self.spaces = Spaces(database)
-        self.projects = Projects(database)
         self.trace_list = TraceList(database, facts.cursor_secret)
         self.feedback_list = FeedbackList(database)
 

@@ -40,7 +40,7 @@ from memrecall.store.database.tables import (
 from memrecall.store.imports import id_of_label, label_import, new_import_id
 from memrecall.store.memories.insertion import PERSONAL
 from memrecall.store.merging import DATABASE_COLUMNS, EXPORTED_TABLES, ExportedRow, Merge
-from memrecall.store.messages.records import WriteStatus
+from memrecall.store.messages import WriteStatus
 from memrecall.store.privacy import protect_row
 from memrecall.store.texts import SEARCH_TEXT
 from memrecall.text.privacy import DetectedKinds, PrivacyPolicy

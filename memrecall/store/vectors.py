@@ -35,7 +35,7 @@ from memrecall.store.database.locks import MARK_NAME, Locks, forget_mark, lock_u
 from memrecall.store.database.statements import insert_missing, select_by_keys, upsert
 from memrecall.store.database.tables import knowledge, memories, messages, meta, users, vectors
 from memrecall.store.knowledge import take_change_numbers
-from memrecall.store.messages.records import group_positions
+from memrecall.store.messages import group_positions
 from memrecall.store.texts import knowledge_text
 
 VECTOR_DTYPE = np.float16

@@ -10,7 +10,7 @@ from memrecall.scope import Scope
 from memrecall.store import ScopedMessage, Store
 from memrecall.store.backup.database import backup_database, restore_database
 from memrecall.store.database.distribution import USER_TABLES, read_status
-from memrecall.store.messages.records import write_messages
+from memrecall.store.messages import write_messages
 from memrecall.store.transfer import export_user, import_user
 from memrecall.types import NewMessage, Role
 from tests.databases import Databases

@@ -17,7 +17,7 @@ from memrecall.store.database.distribution import distribute, read_status
 from memrecall.store.database.engine import Database
 from memrecall.store.database.tables import metadata
 from memrecall.store.knowledge import NewKnowledge
-from memrecall.store.messages.records import write_messages
+from memrecall.store.messages import write_messages
 from memrecall.store.texts import rebuild_search_text
 from memrecall.types import NewMessage, Role
 from tests.cases import check_each_async

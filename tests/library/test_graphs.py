@@ -13,7 +13,7 @@ from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings
 from memrecall.store import Graph, GraphDB, NewRelation, Store, StoreGraphs
-from memrecall.store.graph_rows import WITHDRAWN
+from memrecall.store.graph import WITHDRAWN
 
 from ..cases import check_each_async
 from ..databases import Databases

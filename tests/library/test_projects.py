@@ -247,13 +247,13 @@ def test_names_that_cannot_be_stored_are_refused(name: str) -> None:
 async def test_a_folder_that_gets_a_remote_is_renamed(
     memory: AsyncMemory, library: Library
 ) -> None:
-    projects, remote = library.store.projects, "github.com/ann/blog"
+    owners, remote = library.store.owners, "github.com/ann/blog"
     blog = memory.bind(user_id="ann", project=remote)
     assert "hugo" not in repr(await blog.search("deploy hugo"))
-    assert await projects.rename("ann", BLOG, remote) == 2
+    assert await owners.rename_project("ann", BLOG, remote) == 2
     assert "hugo" in repr(await blog.search("deploy hugo"))
     with recorded_statements() as statements:
-        assert await projects.rename("ann", BLOG, remote) == 0
+        assert await owners.rename_project("ann", BLOG, remote) == 0
     assert len(statements) == 1
     assert "hugo" not in repr(await memory.search("deploy hugo", user_id="ann", project=BLOG))
 
@@ -276,14 +276,14 @@ async def test_projects_are_listed_exported_and_erased(
     memory: AsyncMemory, library: Library
 ) -> None:
     ann = memory.bind(user_id="ann", actor="ops")
-    listed = {p.project: p for p in await library.store.projects.list("ann")}
+    listed = {p.project: p for p in await library.store.owners.list_projects("ann")}
     assert (listed[SHOP].messages, listed[SHOP].sessions, listed[SHOP].memories) == (2, 2, 2)
 
     lines = [line async for line in ann.export(project=SHOP)]
     assert {json.loads(line)["table"] for line in lines} >= {"sessions", "messages", "memories"}
     assert not any("green" in line or "hugo" in line for line in lines)
     await memory.import_(lines, user_id="copy")
-    (copied,) = await library.store.projects.list("copy")
+    (copied,) = await library.store.owners.list_projects("copy")
     assert (copied.project, copied.messages, copied.memories) == (SHOP, 2, 2)
     with pytest.raises(NotFound):
         [line async for line in ann.export(project="unknown")]
@@ -291,7 +291,7 @@ async def test_projects_are_listed_exported_and_erased(
     assert await ann.erase_project(SHOP) == {"messages": 2, "memories": 2}
     assert SECRET not in "".join([line async for line in ann.export()])
     assert SECRET not in repr([await read(ann, library, Scope("ann")) for read in READS])
-    assert [p.project for p in await library.store.projects.list("ann")] == [BLOG]
+    assert [p.project for p in await library.store.owners.list_projects("ann")] == [BLOG]
     log = (await library.store.audit(Scope("ann")).page(limit=50)).items
     (entry,) = [entry for entry in log if entry.action == "erase_project"]
     assert (entry.actor, entry.target, entry.count) == ("ops", SHOP, 4)

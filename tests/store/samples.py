@@ -9,7 +9,7 @@ from memrecall.scope import Scope
 from memrecall.store import MessageFilter, NewTrace, PendingText, RowKey, Store, Timeline
 from memrecall.store.database.engine import Database
 from memrecall.store.database.tables import metadata
-from memrecall.store.messages.timeline import Order
+from memrecall.store.timeline import Order
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 MORNING = datetime(2026, 1, 26, 10, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.store.database.statements import new_id
-from memrecall.store.messages.records import write_messages
+from memrecall.store.messages import write_messages
 from memrecall.types import NewMemory, Origin
 from tests.counting import recorded_statements
 

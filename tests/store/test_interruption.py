@@ -19,7 +19,7 @@ from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.store.database.dialects import SQLITE, ConnectionOptions
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
-from memrecall.store.messages.records import write_messages
+from memrecall.store.messages import write_messages
 from memrecall.types import NewMemory, Origin
 
 from ..databases import Databases

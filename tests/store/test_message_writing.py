@@ -15,7 +15,7 @@ from memrecall.errors import Conflict, Disabled
 from memrecall.scope import Scope
 from memrecall.store import Reads, ScopedMessage, Store, WriteResult
 from memrecall.store.database.locks import lock_users
-from memrecall.store.messages.records import write_messages
+from memrecall.store.messages import write_messages
 from memrecall.store.owners import Owners
 from memrecall.types import NewMessage, Role
 

@@ -249,7 +249,7 @@ async def test_schema_9_rows_take_their_workspace_as_project(empty_location: str
 
 async def test_schema_10_projects_are_read_unchanged(empty_location: str) -> None:
     async with old_store(empty_location, 10) as store:
-        (project,) = await store.projects.list("ann")
+        (project,) = await store.owners.list_projects("ann")
         assert (project.project, project.messages, project.memories) == ("github.com/ann/tea", 1, 1)
         traces_of = store.traces(Scope("ann", project=project.project))
         assert [trace.trace_id for trace in (await traces_of.page()).items] == ["t2"]

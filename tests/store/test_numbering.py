@@ -9,7 +9,7 @@ import pytest
 
 from memrecall.scope import Scope
 from memrecall.store import ScopedMessage, Store
-from memrecall.store.messages.records import write_messages
+from memrecall.store.messages import write_messages
 from memrecall.types import Message
 
 from . import process

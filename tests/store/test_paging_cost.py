@@ -15,7 +15,7 @@ from memrecall.store import MessageFilter, Store
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database, _ServerReads
 from memrecall.store.database.statements import ConnectionReads
-from memrecall.store.messages.timeline import Order
+from memrecall.store.timeline import Order
 from memrecall.types import NewMessage, Role
 
 from .samples import ANN, read_pages

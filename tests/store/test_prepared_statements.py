@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from memrecall.store import Store
 from memrecall.store.database.statements import execute_prepared, fetch_rows
 from memrecall.store.database.tables import messages, users
-from memrecall.store.messages.timeline import _select_by_id
+from memrecall.store.timeline import _select_by_id
 from memrecall.types import NewMessage, Role
 
 from ..counting import recorded_statements

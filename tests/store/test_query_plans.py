@@ -7,7 +7,7 @@ from typing import Any
 
 from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
-from memrecall.store.messages.records import write_messages
+from memrecall.store.messages import write_messages
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..counting import recorded_parameters

@@ -171,7 +171,7 @@ async def compare_with_simple_walk(
     await store.timeline(scope).add(batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memrecall.store.messages.branches.NODES_PER_READ", page)
+        patch.setattr("memrecall.store.timeline.NODES_PER_READ", page)
         messages = await thread(
             store, None if before is None else f"{before}", limit=limit, scope=scope
         )

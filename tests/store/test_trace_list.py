@@ -10,8 +10,7 @@ import pytest
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.store import ListedTrace, Store, TraceOutcome, TraceQuery
-from memrecall.store.traces import trace_list
+from memrecall.store import ListedTrace, Store, TraceOutcome, TraceQuery, traces
 from tests.cases import check_each_async
 from tests.counting import recorded_statements
 
@@ -100,7 +99,7 @@ async def test_filters_select_and_pages_continue_behind_what_was_scanned(
         assert ids(await read(store, query, limit=2)) == in_order
 
     await check_each_async(FILTERS, check)
-    monkeypatch.setattr(trace_list, "SCANNED_TRACES", 5)
+    monkeypatch.setattr(traces, "SCANNED_TRACES", 5)
     await check_each_async(FILTERS, check)
 
 
@@ -115,7 +114,7 @@ async def test_outcomes_are_those_of_the_listed_recalls_of_a_period(
         assert await store.trace_list.outcomes(since, **options) == [
             TraceOutcome(item.stop_reason, item.abstained, item.seconds) for item in listed
         ]
-    monkeypatch.setattr(trace_list, "SCANNED_TRACES", 5)
+    monkeypatch.setattr(traces, "SCANNED_TRACES", 5)
     assert len(await store.trace_list.outcomes(since)) == 5
 
 
@@ -123,7 +122,7 @@ async def test_page_without_a_match_has_a_next_page(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store)
-    monkeypatch.setattr(trace_list, "SCANNED_TRACES", 8)
+    monkeypatch.setattr(traces, "SCANNED_TRACES", 8)
     first = await store.trace_list.page(TraceQuery(text="nowhere"), 10)
     assert (first.items, first.next_cursor is None) == ((), False)
     assert await read(store, TraceQuery(text="nowhere")) == []
@@ -189,10 +188,10 @@ async def test_statements_do_not_grow_with_users_and_read_an_index(tmp_path: Pat
             assert len(statements) <= 4
         async with store.database.autocommit() as connection:
             for start in (None, (NOW, "ben", "t010")):
-                window = trace_list.select_window(None, start, with_questions=True)
-                compiled = trace_list.select_matches(
-                    window, TraceQuery(text="tea"), None, 10
-                ).compile(connection.sync_engine, compile_kwargs={"literal_binds": True})
+                window = traces.select_window(None, start, with_questions=True)
+                compiled = traces.select_matches(window, TraceQuery(text="tea"), None, 10).compile(
+                    connection.sync_engine, compile_kwargs={"literal_binds": True}
+                )
                 plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}")
                 details = " / ".join(row[-1] for row in plan)
                 assert "traces USING INDEX ix_traces_latest" in details, details

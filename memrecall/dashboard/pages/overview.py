@@ -36,7 +36,7 @@ from memrecall.scope import Permission
 from memrecall.server.auth import MAX_SPACES, Principal
 from memrecall.server.http.recall import RecallHandler, RecallRequest
 from memrecall.store import TraceOutcome, TraceQuery
-from memrecall.store.traces.trace_list import SCANNED_TRACES
+from memrecall.store.traces import SCANNED_TRACES
 
 _PERIOD = timedelta(days=7)  # of the figures about recalls
 _USER_COUNTS = ("sessions", "messages", "memories", "current_memories", "traces")

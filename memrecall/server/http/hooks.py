@@ -136,7 +136,7 @@ async def _rename_project(context: RequestContext, scope: Scope, event: Captured
     if event.project is None or event.project == event.folder:
         return
     if key not in context.service.renamed:
-        await context.library.store.projects.rename(*key, event.project)
+        await context.library.store.owners.rename_project(*key, event.project)
         context.service.renamed.add(key)
 
 

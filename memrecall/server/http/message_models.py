@@ -29,7 +29,7 @@ from memrecall.messages import (
 from memrecall.search.request import LARGEST_TOP_K, TOP_K
 from memrecall.store import MessageFilter, WriteStatus
 from memrecall.store.database.cursors import LARGEST_PAGE, PAGE_SIZE
-from memrecall.store.messages.timeline import Order
+from memrecall.store.timeline import Order
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import ID_LENGTH, Content, Id, Moment, Name, NewMessage, ProjectLabel, Role
 

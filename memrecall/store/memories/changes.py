@@ -18,15 +18,10 @@ from memrecall.store.memories.history import EDITABLE_FIELDS, LAST_CHANGE, Audit
 from memrecall.store.memories.insertion import with_key
 from memrecall.store.memories.removal import MemoryRemover, Removal
 from memrecall.store.memories.writer import MemoryWriter
-from memrecall.store.messages.records import (
-    MessageBatch,
-    ScopedMessage,
-    WriteResult,
-    insert_messages,
-)
-from memrecall.store.messages.unread import Reading, note_reading
+from memrecall.store.messages import MessageBatch, ScopedMessage, WriteResult, insert_messages
 from memrecall.store.privacy import protect_new, protect_values
 from memrecall.store.texts import truncate
+from memrecall.store.timeline import Reading, note_reading
 from memrecall.text.privacy import PrivacyPolicy
 from memrecall.types import ID_LENGTH, NewMemory, NewMessage, Origin, check_text
 

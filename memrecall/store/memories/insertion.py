@@ -14,7 +14,7 @@ from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages
 from memrecall.store.memories.expiry import MessageExpiry
 from memrecall.store.memories.history import AuditEntry, StoredRow, require_equal, write_entry
-from memrecall.store.messages.records import (
+from memrecall.store.messages import (
     MessageBatch,
     ScopedMessage,
     WriteResult,

@@ -42,7 +42,7 @@ from memrecall.store.memories.history import (
     memory_not_found,
 )
 from memrecall.store.memories.insertion import MemoryInserter, with_key
-from memrecall.store.messages.records import WriteResult
+from memrecall.store.messages import WriteResult
 from memrecall.store.privacy import protect_new
 from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_stored_time
 

@@ -42,7 +42,7 @@ from memrecall.store.database.tables import (
 )
 from memrecall.store.memories.expiry import MessageExpiry
 from memrecall.store.memories.history import PendingChange, StoredRow, filter_visible, write_changes
-from memrecall.store.messages.records import find_erased, release_ids
+from memrecall.store.messages import find_erased, release_ids
 from memrecall.store.sessions import (
     erase_empty_sessions,
     erase_items,

@@ -29,8 +29,8 @@ from memrecall.store.memories.history import (
 )
 from memrecall.store.memories.insertion import MemoryInserter, with_key
 from memrecall.store.memories.removal import MessageRemover
-from memrecall.store.messages.unread import forget_reading
 from memrecall.store.texts import truncate, with_search_text
+from memrecall.store.timeline import forget_reading
 from memrecall.types import NewMemory, Origin
 
 

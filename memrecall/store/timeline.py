@@ -1,7 +1,10 @@
-"""Reading one user's messages: by time, around a message, along a branch."""
+"""Reading one user's messages: by time, around a message, along a branch, or those still unread.
+
+A message is unread until a model has read it for memories.
+"""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
@@ -11,19 +14,23 @@ from typing import Any, Literal, get_args
 from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
+    Connection,
     Executable,
     Integer,
     Select,
     asc,
     bindparam,
+    case,
     desc,
     func,
     select,
+    tuple_,
     union_all,
+    update,
 )
 from sqlalchemy.sql.elements import UnaryExpression
 
-from memrecall.errors import InvalidArgument, NotFound
+from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.cursors import (
     LARGEST_PAGE,
@@ -43,11 +50,116 @@ from memrecall.store.database.memberships import (
     show_writers,
 )
 from memrecall.store.database.statements import Reads, filter_scope, in_project, split
-from memrecall.store.database.tables import is_hidden, is_visible, messages, tombstones
+from memrecall.store.database.tables import (
+    PASSAGE,
+    is_hidden,
+    is_visible,
+    memories,
+    messages,
+    tombstones,
+)
 from memrecall.store.memories.filters import Filter, to_condition
-from memrecall.store.messages.branches import ThreadWalk
-from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
-from memrecall.types import Message, NewMessage, Role, check_range, parse_stored_time
+from memrecall.store.messages import ScopedMessage, WriteResult, write_messages
+from memrecall.types import DIGESTS, Message, NewMessage, Role, check_range, parse_stored_time
+
+NODES_PER_READ = 200
+SESSION_ORDER = (messages.c.ts, messages.c.sequence_no)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A message without its content: enough to walk along a branch."""
+
+    message_id: str
+    parent_message_id: str | None
+    role: str
+    ts: datetime
+    sequence_no: int
+
+
+class ThreadWalk:
+    """One walk back through a session, from each message to the one that led to it.
+
+    No message is visited twice, so parents that form a circle cannot trap the walk.
+    """
+
+    def __init__(
+        self, database: Database, in_session: Select[Any], limit: int, *, branches: bool = True
+    ) -> None:
+        self._database = database
+        self._branches = branches
+        columns = [messages.c[name] for name in _Node.__slots__]
+        self._in_session = in_session.with_only_columns(*columns)
+        self._limit = limit
+        self._page_size = min(limit, NODES_PER_READ)
+        self._visited: set[str] = set()
+        self._in_branch = False
+        # Read ahead: the node that was last looked back from, then those before it without a gap.
+        self._read_ahead: list[_Node] = []
+
+    async def walk_back(self, message_id: str | None) -> list[str]:
+        """Return the ids that lead up to a message, or to the session's end, latest first."""
+        node = None if message_id is None else await self._find(message_id)
+        if node is not None:
+            self._visited.add(node.message_id)
+        ids: list[str] = []
+        while len(ids) < self._limit:
+            node = await self._get_parent(node) or await self._get_previous(node)
+            if node is None:
+                break
+            self._visited.add(node.message_id)
+            ids.append(node.message_id)
+        return ids
+
+    async def _get_parent(self, node: _Node | None) -> _Node | None:
+        if node is None or not self._branches or node.parent_message_id is None:
+            return None
+        if node.parent_message_id in self._visited:
+            return None
+        parent = None
+        for earlier in await self._look_back(node):
+            if earlier.message_id == node.parent_message_id:
+                parent = earlier
+                break
+        else:
+            parent = await self._find(node.parent_message_id)
+        # Every answer names its question. That alone is no branch: two may be asked at once.
+        is_branch = node.role != Role.ASSISTANT or (parent and parent.parent_message_id)
+        if parent is not None and (self._in_branch or is_branch):
+            self._in_branch = True
+            return parent
+        return None
+
+    async def _get_previous(self, node: _Node | None) -> _Node | None:
+        while earlier := await self._look_back(node):
+            for candidate in earlier:
+                if candidate.message_id not in self._visited:
+                    return candidate
+            node = earlier[-1]
+        return None
+
+    async def _look_back(self, node: _Node | None) -> list[_Node]:
+        """Return some nodes just before one, or the last ones; none at the session's beginning."""
+        if node is None:
+            self._read_ahead = await self._read(self._in_session)
+            return self._read_ahead
+        nodes = self._read_ahead
+        self._read_ahead = nodes[nodes.index(node) if node in nodes else len(nodes) :]
+        if len(self._read_ahead) < 2:
+            # Compared as one value: an index seeks it even where an import has one time for all.
+            is_earlier = tuple_(*SESSION_ORDER) < (node.ts, node.sequence_no)
+            self._read_ahead = [node, *await self._read(self._in_session.where(is_earlier))]
+        return self._read_ahead[1:]
+
+    async def _find(self, message_id: str) -> _Node | None:
+        nodes = await self._read(self._in_session.where(messages.c.message_id == message_id))
+        return nodes[0] if nodes else None
+
+    async def _read(self, statement: Select[Any]) -> list[_Node]:
+        latest_first = statement.order_by(*(column.desc() for column in SESSION_ORDER))
+        rows = await self._database.fetch(latest_first.limit(self._page_size))
+        return [_Node(**row._mapping) for row in rows]
+
 
 NEIGHBORS_BEFORE = 20
 NEIGHBORS_AFTER = 0
@@ -57,7 +169,12 @@ Order = Literal["asc", "desc"]  # by time
 MessageState = Literal["visible", "hidden", "erased"]
 _Direction = Callable[[Any], UnaryExpression[Any]]  # `asc` or `desc`
 _INTERNAL = (
-    *("search_text", "change_no", "deleted_at", "expires_at", "deletion", "extracted_by"),
+    "search_text",
+    "change_no",
+    "deleted_at",
+    "expires_at",
+    "deletion",
+    "extracted_by",
     "import_label",
 )
 _COLUMNS = [column for column in messages.c if column.name not in _INTERNAL]
@@ -142,7 +259,7 @@ class Timeline:
         return items[0]
 
     async def find_state(self, message_id: str) -> MessageState | None:
-        """Return what became of a message; None if the scope never had it."""
+        """Return whether a message is visible, hidden or erased; None if the scope never had it."""
         columns = select(is_visible(messages).label("is_visible"))
         statement = filter_scope(columns, messages, self._scope)
         rows = await self._database.fetch(statement.where(messages.c.message_id == message_id))
@@ -218,8 +335,8 @@ class Timeline:
         elif order == "asc":
             # The index has equal times by id in the other direction only. From the first time on,
             # it is sought by id; otherwise an import with one time would be sorted as a whole.
-            statement = _select_earliest((*parameters, *conditions))
-            if not (first := await self._fetch(statement, parameters)):
+            earliest = _select_earliest((*parameters, *conditions))
+            if not (first := await self._fetch(earliest, parameters)):
                 return StoredPage(())
             parameters |= {"from_ts": first[0].ts, "from_id": ""}
         page = _select_page(self._database.dialect, (*parameters, *conditions), order)
@@ -255,7 +372,8 @@ class Timeline:
             return anchor, found[0], found[1]
 
         anchor, earlier, later = await self._database.read_together(read)
-        nearest_first = [anchor, *_alternate(earlier, later)]
+        pairs = zip_longest(earlier, later)
+        nearest_first = [anchor, *(row for pair in pairs for row in pair if row is not None)]
         kept = set(map(id, nearest_first[: self._limits.cut(nearest_first)]))
         in_order = (*reversed(earlier), anchor, *later)
         return StoredPage(tuple(row for row in in_order if id(row) in kept))
@@ -273,13 +391,9 @@ class Timeline:
         require_limit("limit", limit, LONGEST_THREAD)
         in_session = select_messages(self._scope).where(messages.c.session_id == session_id)
         walk = ThreadWalk(self._database, in_session, limit, branches=branches)
-        ids = await walk.walk_back(before)
-        return await self._get_in_order(ids[::-1])
-
-    async def _get_in_order(self, message_ids: list[str]) -> list[Message]:
-        """Return messages in the order of their ids, without those erased meanwhile."""
-        by_id = {message.message_id: message for message in await self.get_many(message_ids)}
-        return [by_id[name] for name in message_ids if name in by_id]
+        ids = (await walk.walk_back(before))[::-1]
+        by_id = {message.message_id: message for message in await self.get_many(ids)}
+        return [by_id[name] for name in ids if name in by_id]  # some may have been erased since
 
     def _owner(self) -> dict[str, Any]:
         owner = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}
@@ -296,11 +410,6 @@ class Timeline:
             return []
         rows = [to_message(row) for row in reads.fetch(statement, parameters)]
         return show_writers(reads, self._scope, rows)
-
-
-def _alternate(first: Sequence[Message], second: Sequence[Message]) -> Iterator[Message]:
-    pairs = zip_longest(first, second)
-    return (message for pair in pairs for message in pair if message is not None)
 
 
 def select_messages(scope: Scope) -> Select[Any]:
@@ -384,3 +493,145 @@ def _select_beyond(
     ]
     both = union_all(*(select(part) for part in parts))
     return both.order_by(*order).limit(_COUNT)
+
+
+BY_ADD = "add"  # what an `add` notes; an extraction of stored messages notes the id of its run
+_PEOPLE = (Role.USER.value, Role.OTHER.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Messages that a model has read, by an `add` or by a run of an extraction."""
+
+    message_ids: Sequence[str]
+    run: str | None = None
+    once: bool = False  # Conflict if one of them was read meanwhile, as for a run
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadSession:
+    """A session in which people said something that no model has read."""
+
+    agent_id: str
+    session_id: str
+
+
+class UnreadMessages:
+    """The messages of a scope that no model has read, from `since` on; in a space, one's own."""
+
+    def __init__(
+        self,
+        database: Database,
+        scope: Scope,
+        *,
+        session_id: str | None = None,
+        since: datetime | None = None,
+    ) -> None:
+        self._database = database
+        self._scope = scope
+        self._conditions: list[ColumnElement[bool]] = [messages.c.extracted_by.is_(None)]
+        if since is not None:
+            self._conditions.append(messages.c.ts >= since)
+        if session_id is not None:
+            self._conditions.append(messages.c.session_id == session_id)
+        if scope.author is not None:
+            self._conditions.append(messages.c.author == scope.author)
+
+    async def sessions(self) -> list[UnreadSession]:
+        """Return the sessions, the one that began first before the others."""
+        columns = (messages.c.agent_id, messages.c.session_id)
+        of_people = func.sum(case((messages.c.role.in_(_PEOPLE), 1), else_=0))
+        statement = filter_scope(select(*columns), messages, self._scope)
+        statement = statement.where(is_visible(messages), *self._conditions)
+        grouped = statement.group_by(*columns).having(of_people > 0)
+        rows = await self._database.fetch(
+            grouped.order_by(func.min(messages.c.ts), messages.c.session_id)
+        )
+        return [UnreadSession(row.agent_id, row.session_id) for row in rows]
+
+    async def page(
+        self, session: UnreadSession, after: Message | None, limit: int
+    ) -> list[Message]:
+        """Return the next messages of a session in its order, whoever wrote them."""
+        statement = select_messages(self._scope).where(
+            *self._conditions,
+            messages.c.agent_id == session.agent_id,
+            messages.c.session_id == session.session_id,
+        )
+        if after is not None:
+            statement = statement.where(tuple_(*SESSION_ORDER) > (after.ts, after.sequence_no))
+        rows = await self._database.fetch(statement.order_by(*SESSION_ORDER).limit(limit))
+        return [to_message(row) for row in rows]
+
+    async def among(self, message_ids: Sequence[str]) -> list[Message]:
+        """Return the unread ones of some messages, in the order of their session."""
+        found: list[Message] = []
+        for batch in split(list(message_ids)):
+            statement = select_messages(self._scope).where(
+                *self._conditions, messages.c.message_id.in_(batch)
+            )
+            found += map(to_message, await self._database.fetch(statement))
+        return sorted(found, key=lambda message: (message.ts, message.sequence_no))
+
+    async def forgotten(self) -> frozenset[str]:
+        """Return the messages, stored still, that somebody has deleted or purged a memory of.
+
+        Reading them again would bring it back. Messages of an extraction that was undone are left
+        out.
+        """
+        user_id = self._scope.user_id
+        of_deleted = select(memories.c.source_message_ids).where(
+            memories.c.user_id == user_id,
+            is_hidden(memories),
+            memories.c.memory_type.not_in(DIGESTS),
+            memories.c.provenance["run"].as_string().is_(None),
+        )
+        of_purged = select(tombstones.c.key).where(
+            tombstones.c.user_id == user_id, tombstones.c.kind == PASSAGE
+        )
+        sources = {
+            name
+            for row in await self._database.fetch(of_deleted)
+            for name in row.source_message_ids
+        }
+        return frozenset(sources | {row.key for row in await self._database.fetch(of_purged)})
+
+    async def runs(self) -> list[tuple[str, int]]:
+        """Return the runs that have read messages, with their numbers, the last run first."""
+        statement = filter_scope(
+            select(messages.c.extracted_by, func.count().label("number")), messages, self._scope
+        )
+        statement = statement.where(messages.c.extracted_by != BY_ADD)
+        if self._scope.author is not None:
+            statement = statement.where(messages.c.author == self._scope.author)
+        grouped = statement.group_by(messages.c.extracted_by)
+        rows = await self._database.fetch(grouped.order_by(messages.c.extracted_by.desc()))
+        return [(row.extracted_by, row.number) for row in rows]
+
+
+def note_reading(connection: Connection, user_id: str, reading: Reading) -> None:
+    """Note that messages were read; Conflict if they may not be read any more."""
+    unread: list[Any] = [messages.c.user_id == user_id, messages.c.extracted_by.is_(None)]
+    if reading.run is not None:
+        unread.append(is_visible(messages))
+    noted = 0
+    for batch in split(list(reading.message_ids)):
+        statement = update(messages).where(*unread, messages.c.message_id.in_(batch))
+        values = {"extracted_by": reading.run or BY_ADD}
+        noted += connection.execute(statement.values(values)).rowcount
+    if (reading.run is not None or reading.once) and noted < len(reading.message_ids):
+        raise Conflict(
+            "messages were read, deleted or erased while the model read them",
+            hint="Read what is left again",
+            reason="messages_changed",
+        )
+
+
+def forget_reading(connection: Connection, scope: Scope, run: str) -> int:
+    """Let the messages of a run be read again; return their number."""
+    of_run = filter_scope(select(messages.c.message_id), messages, scope)
+    ids = list(connection.scalars(of_run.where(messages.c.extracted_by == run)))
+    for batch in split(ids):
+        of_user = (messages.c.user_id == scope.user_id, messages.c.message_id.in_(batch))
+        connection.execute(update(messages).where(*of_user).values(extracted_by=None))
+    return len(ids)

@@ -1,6 +1,6 @@
 """Writing messages: in batches, all or nothing, and never twice."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, islice
@@ -170,13 +170,11 @@ async def _write_together(
             raise
         # One user's rows are locked: the others must not wait for them.
         return [None] * len(batches)
-    return list(_split_result(together, map(len, batches)))
-
-
-def _split_result(together: WriteResult, sizes: Iterable[int]) -> Iterator[WriteResult]:
     ids, statuses = iter(together.ids), iter(together.statuses)
-    for size in sizes:
-        yield WriteResult(tuple(islice(ids, size)), tuple(islice(statuses, size)))
+    return [
+        WriteResult(tuple(islice(ids, len(batch))), tuple(islice(statuses, len(batch))))
+        for batch in batches
+    ]
 
 
 async def _write(

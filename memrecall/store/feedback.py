@@ -13,7 +13,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user
 from memrecall.store.database.statements import filter_scope, match_keys, upsert
 from memrecall.store.database.tables import feedback, is_visible, memories, messages, traces
-from memrecall.store.traces.records import find_deleted, find_deleted_questions
+from memrecall.store.traces import find_deleted, find_deleted_questions
 
 MAX_EVIDENCE = 100
 MAX_LABELLED = 10_000

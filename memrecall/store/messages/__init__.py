@@ -1,1 +1,0 @@
-"""Messages and the order they were said in."""

@@ -1,1 +1,0 @@
-"""Recalls of users: their traces, listed over users, and feedback on them."""
