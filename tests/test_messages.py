@@ -23,8 +23,7 @@ from pydantic import BaseModel, ValidationError
 from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.importers.jsonl import read_entry
 from memrecall.messages import ConversationMessage, parse_messages, parse_new_messages
-from memrecall.server.http.memory_models import AddRequest
-from memrecall.server.http.message_models import WriteRequest
+from memrecall.server.http.models import AddRequest, WriteRequest
 from memrecall.server.http.recall import RecallRequest
 from memrecall.types import Message, NewMessage, Role
 

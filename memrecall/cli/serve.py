@@ -45,8 +45,7 @@ def rpc_command(
 async def _serve_rpc(db: str | None, agent: str | None, data_dir: str | None) -> None:
     from memrecall.agent.tools.context import ToolContext
     from memrecall.memory import Library
-    from memrecall.server.rpc.codec import dispatcher
-    from memrecall.server.rpc.stdio import StdioServer
+    from memrecall.server.rpc import StdioServer, dispatcher
 
     log_to_stderr()
     settings = load_settings({"db": db, "data_dir": data_dir}).settings

@@ -14,8 +14,7 @@ from memrecall.integrations.hooks.client import HELPER, find_helper, helper_path
 from memrecall.integrations.hooks.hook import deliver
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.logs import log_to_stderr
-from memrecall.server.limits import PrivateAccess
-from memrecall.server.runner import ServerInfo, run_in_event_loop, serve
+from memrecall.server.runner import PrivateAccess, ServerInfo, run_in_event_loop, serve
 from memrecall.server.supervisor import end_process_in
 from memrecall.settings import load_settings
 

@@ -1,27 +1,43 @@
-"""Limits of callers: requests per second, and recalls of a key that run at once or wait."""
+"""Limits: requests per second, recalls of a key that run at once or wait, and deadlines.
+
+The deadline of a request is what its header asks for, or the default of its kind.
+"""
 
 import asyncio
 import hashlib
 import ipaddress
 import math
+import re
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from memrecall.server.errors import Problem, RequestError
-from memrecall.server.metrics import Metrics
+from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.text_length import cache_short_texts
-from memrecall.timing.deadlines import seconds_left
+from memrecall.timing.deadlines import RequestDeadline, seconds_left
+
+if TYPE_CHECKING:  # JSON-RPC over stdio uses this module without Prometheus
+    from memrecall.server.metrics import Metrics
 
 RETRY_SECONDS = 2
-IDLE_SECONDS = 600.0  # after which a private service ends
 BURST_SECONDS = 10  # a caller that was silent may send as many requests as in this time at once
 _MAX_CALLERS = 10_000  # that are remembered
 _PREFIX = 64  # of an IPv6 address: whoever has one address has all of its network
+DEADLINE_HEADER = "X-Memrecall-Deadline"  # seconds
+QUICK_SECONDS, WRITE_SECONDS = 5.0, 10.0
+GRACE_SECONDS = 5.0  # for what a recall or a turn does after its own budget
+# Work that grows with the data of a user: only each of its waits is bounded.
+_UNBOUNDED = re.compile(
+    r"POST /v1/users/[^/]+/import|GET /v1/users/[^/]+/export"
+    r"|DELETE /v1/(?:users|spaces)/[^/]+|POST /v1/sweep"
+    r"|POST /v1/(?:memories/extract|extractions/[^/]+/undo)"
+)
+_READ = re.compile(r"GET .+|POST /v1/(?:messages/\w+_search|memories/search)")
+_MODEL = re.compile(r"POST /v1/(?:memories|graph/extract|sessions/[^/]+/end)")
+_SECONDS = re.compile(rb"[0-9]{1,4}(\.[0-9]{1,3})?")
 
 
 class TokenBuckets:
@@ -69,7 +85,7 @@ class RequestLimiter:
     because of its address.
     """
 
-    def __init__(self, metrics: Metrics, *, key_rate: float, address_rate: float) -> None:
+    def __init__(self, metrics: "Metrics", *, key_rate: float, address_rate: float) -> None:
         self._metrics = metrics
         self._keys = TokenBuckets(key_rate)
         self._addresses = TokenBuckets(address_rate)
@@ -131,7 +147,7 @@ class _Queue:
 class RecallLimiter:
     """Bounds the running and the waiting recalls of each key."""
 
-    metrics: Metrics
+    metrics: "Metrics"
     max_running: int
     max_waiting: int
     wait_seconds: float
@@ -178,23 +194,29 @@ class RecallLimiter:
         return RequestError(Problem("RESOURCE_EXHAUSTED", message, headers=headers))
 
 
-class PrivateAccess:
-    """Access to a service of one user's own programs: by one key, until none of them asks.
+class RequestSeconds:
+    """The deadlines of requests: at most `most`, and longer where a model is asked."""
 
-    Or until the database is gone: what they ask would fail until somebody ends the process.
-    """
+    def __init__(self, most: float, model_seconds: float = 0.0) -> None:
+        self._most = most
+        self._model_seconds = model_seconds
 
-    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.key = key
-        self.lost: Path | None = None  # the file of a database that was deleted
-        self._clock = clock
-        self._requests, self._asked_at = 0, clock()
+    def deadline_of(self, method: str, path: str, header: bytes | None) -> RequestDeadline | None:
+        """Return the deadline of a request, if its kind has one; raise RequestError.
 
-    def is_over(self, requests: int, database: Path | None) -> bool:
-        """Return whether there are as many requests as some minutes ago, or no database."""
-        now = self._clock()
-        if requests != self._requests:
-            self._requests, self._asked_at = requests, now
-        if database is not None and not database.exists():
-            self.lost = database
-        return self.lost is not None or now - self._asked_at >= IDLE_SECONDS
+        A recall, a chat turn and a hook replace the default by their budgets, and each call in a
+        message of JSON-RPC or MCP has its own.
+        """
+        call = f"{method} {path}"
+        if header is not None and not (_SECONDS.fullmatch(header) and float(header)):
+            reason = "must be a number of seconds above 0, such as 2.5"
+            raise invalid_field(DEADLINE_HEADER, reason)
+        if _UNBOUNDED.fullmatch(call):
+            return None
+        if header is not None:
+            return RequestDeadline(min(float(header), self._most))
+        if not path.startswith("/v1/"):
+            return None
+        seconds = QUICK_SECONDS if _READ.fullmatch(call) else WRITE_SECONDS
+        model_seconds = self._model_seconds if _MODEL.fullmatch(call) else 0.0
+        return RequestDeadline(seconds + model_seconds, is_default=True)

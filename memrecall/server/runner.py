@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
@@ -26,7 +27,6 @@ from memrecall.memory import Library, client_of
 from memrecall.server.auth import SignInCode, is_loopback
 from memrecall.server.http.app import Application, create_app, describe_api
 from memrecall.server.http.context import Service, find_sample_user, preload
-from memrecall.server.limits import PrivateAccess
 from memrecall.server.supervisor import (
     ProcessRole,
     ServiceProcess,
@@ -56,6 +56,7 @@ MAX_CONNECTIONS = 2_000  # of one process; above it, requests get a 503
 _RESERVED_FILES = 200  # for the database, the model and the embedder
 HEAD_SECONDS = 10.0
 HEAD_BYTES = 32 * 1024  # the filters of a list take up to 20,000 characters
+IDLE_SECONDS = 600.0  # after which a private service ends
 _IDLE_SECONDS = 30  # longer than clients keep idle connections, so that no request meets a close
 
 
@@ -118,6 +119,28 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+class PrivateAccess:
+    """Access to a service of one user's own programs: by one key, until none of them asks.
+
+    Or until the database is gone: what they ask would fail until somebody ends the process.
+    """
+
+    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.key = key
+        self.lost: Path | None = None  # the file of a database that was deleted
+        self._clock = clock
+        self._requests, self._asked_at = 0, clock()
+
+    def is_over(self, requests: int, database: Path | None) -> bool:
+        """Return whether there are as many requests as some minutes ago, or no database."""
+        now = self._clock()
+        if requests != self._requests:
+            self._requests, self._asked_at = requests, now
+        if database is not None and not database.exists():
+            self.lost = database
+        return self.lost is not None or now - self._asked_at >= IDLE_SECONDS
 
 
 class _Server(uvicorn.Server):

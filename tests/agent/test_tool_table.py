@@ -33,7 +33,7 @@ from memrecall.memory import Library
 from memrecall.model import prompts
 from memrecall.scope import Permission, Scope
 from memrecall.server.mcp.server import describe_tool, make_context
-from memrecall.server.rpc.codec import dispatcher
+from memrecall.server.rpc import dispatcher
 from memrecall.testing import call
 
 from . import tool_schemas

@@ -15,8 +15,7 @@ from memrecall.integrations.hooks import client
 from memrecall.integrations.hooks.helper import start_helper
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.limits import IDLE_SECONDS, PrivateAccess
-from memrecall.server.runner import ServerInfo, serve
+from memrecall.server.runner import IDLE_SECONDS, PrivateAccess, ServerInfo, serve
 from memrecall.settings import Settings
 from memrecall.store import Grant, MessageFilter
 from memrecall.types import NewMessage, Role

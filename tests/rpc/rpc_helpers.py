@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from memrecall.server.rpc.codec import Code, Params, RpcError, RpcLimits, answer
+from memrecall.server.rpc import Code, Params, RpcError, RpcLimits, answer
 
 NO_REPLY = object()
 RESERVED = range(-32768, -31999)

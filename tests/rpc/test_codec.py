@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.server.rpc.codec import Code
+from memrecall.server.rpc import Code
 
 from .rpc_helpers import NO_REPLY, RESERVED, SPECIFIED, send_message
 

@@ -13,7 +13,6 @@ from memrecall.agent.trace import stream_events
 from memrecall.agent.trace_events import CallEvent
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
-from memrecall.server.mcp import resources
 from memrecall.server.mcp import server as mcp_server
 from memrecall.store import Grant, NewKnowledge
 from memrecall.types import NewMemory, Origin
@@ -204,7 +203,7 @@ async def test_trace_resources_have_parts(
         uri = f"memrecall://traces/{trace['trace_id']}"
         whole = await _read(client, uri)
         assert whole["next"] is None
-        monkeypatch.setattr(resources, "_TRACE_LENGTH", 1)
+        monkeypatch.setattr(mcp_server, "_TRACE_LENGTH", 1)
         events, next_uri = [], uri
         while next_uri:
             part = await _read(client, next_uri)

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from memrecall.server.rpc.codec import RpcLimits, answer
+from memrecall.server.rpc import RpcLimits, answer
 from tests.cases import check_each_async
 
 from .rpc_helpers import NO_REPLY, dispatch, error_code_and_id, send_message

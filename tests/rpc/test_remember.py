@@ -12,7 +12,7 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.mcp.server import make_context
-from memrecall.server.rpc.codec import as_json
+from memrecall.server.rpc import as_json
 from memrecall.store import NewKnowledge
 from memrecall.types import NewMessage, Origin, Role
 from tests.cases import check_each_async

@@ -17,7 +17,7 @@ from memrecall.errors import StorageError
 from memrecall.library.knowledge import LONGEST_ENTRY, KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
-from memrecall.server.rpc.codec import answer, dispatcher, report_bug
+from memrecall.server.rpc import answer, dispatcher, report_bug
 from memrecall.store import NewKnowledge
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.restore import Backups, Stage

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.server.rpc.stdio import LineBuffer
+from memrecall.server.rpc import LineBuffer
 
 from ..waiting import PROCESS_LIMIT
 from .test_stdio_end import StdioProcess, started
@@ -63,7 +63,7 @@ def test_server_survives_garbage_and_stops_at_end_of_input(
 def test_printed_text_goes_to_stderr(tmp_path: Path) -> None:
     script = (
         "import asyncio, os\n"
-        "from memrecall.server.rpc.stdio import StdioServer\n"
+        "from memrecall.server.rpc import StdioServer\n"
         "async def say(method, params):\n"
         "    print('stray'); os.write(1, b'stray\\n'); os.system('echo stray'); return method\n"
         "asyncio.run(StdioServer(say).run())\n"
@@ -97,7 +97,7 @@ def test_input_can_be_a_file_and_no_web_framework_is_loaded(tmp_path: Path) -> N
             check=True,
         )
     assert len(completed.stdout.splitlines()) == 3
-    assert b"memrecall.server.rpc.stdio" in completed.stderr
+    assert b"memrecall.server.rpc" in completed.stderr
     assert not re.search(rb"\b(fastapi|starlette|uvicorn)\b", completed.stderr)
     assert not (tmp_path / "x.db-workspaces").exists()
 

@@ -11,7 +11,7 @@ import pytest
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.http.middleware import BodyLimits
+from memrecall.server.http.app import BodyLimits
 from memrecall.types import NewMessage, Role
 from tests.cases import check_each_async
 from tests.waiting import LIMIT, wait_until

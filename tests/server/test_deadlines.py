@@ -20,10 +20,10 @@ from memrecall.agent import Recaller
 from memrecall.errors import DeadlineExceeded, StorageBusy, StorageUnreachable
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
-from memrecall.server.deadlines import QUICK_SECONDS, WRITE_SECONDS, RequestSeconds
 from memrecall.server.http.hooks import store_event
 from memrecall.server.http.recall import RecallHandler
 from memrecall.server.http.responses import ServerEvent
+from memrecall.server.limits import QUICK_SECONDS, WRITE_SECONDS, RequestSeconds
 from memrecall.store.database import engine
 from memrecall.store.database.tables import meta
 from memrecall.timing import deadlines

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from memrecall.json_objects import MAX_DEPTH, MAX_VALUES, parse_json
 from memrecall.memory import Library
-from memrecall.server.http.middleware import BodyLimits
+from memrecall.server.http.app import BodyLimits
 from memrecall.server.http.responses import items_response
 from tests.cases import check_each_async
 from tests.counting import Calls, counting_calls

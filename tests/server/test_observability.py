@@ -9,7 +9,7 @@ from opentelemetry import trace
 
 from memrecall.logs import JsonLineFormatter
 from memrecall.memory import Library
-from memrecall.server.http.middleware import BodyLimits
+from memrecall.server.http.app import BodyLimits
 
 from .http_service import (
     OPERATOR,

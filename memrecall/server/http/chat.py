@@ -26,9 +26,8 @@ from memrecall.chat.base import with_status
 from memrecall.chat.mentions import MOST_MEMBERS
 from memrecall.messages import join_content_parts
 from memrecall.scope import Scope
-from memrecall.server.deadlines import GRACE_SECONDS
 from memrecall.server.http.context import Context, RequestContext
-from memrecall.server.http.message_models import (
+from memrecall.server.http.models import (
     ID_BOUNDS,
     ContentParts,
     MessageId,
@@ -46,6 +45,7 @@ from memrecall.server.http.responses import (
     accepts,
     run_while_connected,
 )
+from memrecall.server.limits import GRACE_SECONDS
 from memrecall.timing.deadlines import allow_seconds
 from memrecall.types import CleanText, Id, Language
 

@@ -10,18 +10,16 @@ from memrecall.extraction.protocol import USER
 from memrecall.memory.graph import DEEPEST
 from memrecall.server.http.context import Context
 from memrecall.server.http.memories import describe_problems
-from memrecall.server.http.memory_models import (
+from memrecall.server.http.models import (
+    MAX_BATCH,
     AgentRequest,
     AsOf,
+    Digits,
     EntityName,
+    InputMessages,
     ListCursor,
     SessionRequest,
     ToldRelation,
-)
-from memrecall.server.http.message_models import (
-    MAX_BATCH,
-    Digits,
-    InputMessages,
     accept_messages,
 )
 from memrecall.server.http.openapi import route_options

@@ -20,10 +20,9 @@ from memrecall.memory.ingest import Addition, Ingestor
 from memrecall.memory.jobs import Processes
 from memrecall.scope import Scope, SpaceRole
 from memrecall.server.auth import is_loopback
-from memrecall.server.deadlines import GRACE_SECONDS, WRITE_SECONDS
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.http.context import Context, RequestContext
-from memrecall.server.http.message_models import PathId
+from memrecall.server.http.models import PathId
 from memrecall.server.http.recall import (
     BlockOptions,
     RecallHandler,
@@ -32,6 +31,7 @@ from memrecall.server.http.recall import (
     with_session,
 )
 from memrecall.server.http.responses import JsonRoute, run_while_connected
+from memrecall.server.limits import GRACE_SECONDS, WRITE_SECONDS
 from memrecall.text_length import estimate_tokens
 from memrecall.timing.deadlines import allow_seconds
 from memrecall.types import NewMessage, Role

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from memrecall.memory.ingest import NO_MODEL
 from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
 from memrecall.server.http.context import Context
-from memrecall.server.http.memory_models import (
+from memrecall.server.http.models import (
     Added,
     AddRequest,
     Changed,
@@ -28,6 +28,7 @@ from memrecall.server.http.memory_models import (
     MemorySearchRequest,
     MessageItem,
     OwnerQuery,
+    PathId,
     RemovalQuery,
     StartedJob,
     UnchangedSince,
@@ -35,7 +36,6 @@ from memrecall.server.http.memory_models import (
     UpdatedMemory,
     UpdateRequest,
 )
-from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import JsonResponse, JsonRoute
 from memrecall.server.http.spaces import Results, Row

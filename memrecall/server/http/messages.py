@@ -12,7 +12,7 @@ from memrecall.scope import DEFAULT_NAME
 from memrecall.search import LexicalQuery, ScoredPage, SemanticQuery
 from memrecall.server.errors import RequestError, invalid_field, problem_from_error
 from memrecall.server.http.context import Context
-from memrecall.server.http.message_models import (
+from memrecall.server.http.models import (
     ChatMessage,
     DeletedMessage,
     IncomingMessage,

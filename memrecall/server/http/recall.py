@@ -23,9 +23,8 @@ from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.messages import ConversationMessage, strip_markers
 from memrecall.scope import Scope
-from memrecall.server.deadlines import GRACE_SECONDS
 from memrecall.server.http.context import Context, RequestContext
-from memrecall.server.http.message_models import (
+from memrecall.server.http.models import (
     PathId,
     Period,
     ProjectName,
@@ -46,6 +45,7 @@ from memrecall.server.http.responses import (
     accepts,
     run_while_connected,
 )
+from memrecall.server.limits import GRACE_SECONDS
 from memrecall.timing.deadlines import allow_seconds
 from memrecall.types import Language, Moment, Role, TimeZone
 

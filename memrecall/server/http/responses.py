@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
+from starlette.types import Message as AsgiMessage
 from starlette.types import Receive, Scope, Send
 
 from memrecall.json_objects import parse_json
@@ -134,6 +135,16 @@ async def _refuse_body(request: Request) -> None:
     if await request.body() not in _NO_BODY:
         message = "this endpoint takes no body: pass its options as query parameters"
         raise RequestError(Problem("INVALID_ARGUMENT", message))
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return a function that receives a body which was read already, then what comes after it."""
+    messages: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> AsgiMessage:
+        return messages.pop() if messages else await receive()
+
+    return replay
 
 
 async def run_while_connected(

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from memrecall.scope import SPACE_PREFIX, SpaceRole
 from memrecall.server.http.context import Context
-from memrecall.server.http.message_models import Digits, PathId, RequestModel
+from memrecall.server.http.models import Digits, PathId, RequestModel
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import JsonResponse, JsonRoute
 from memrecall.store.database.cursors import LARGEST_LIST

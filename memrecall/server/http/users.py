@@ -16,8 +16,15 @@ from memrecall.memory import AsyncMemory, Policy
 from memrecall.scope import Permission, Scope, space_of
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.http.context import Context, RequestContext
-from memrecall.server.http.memory_models import AgentRequest, Flag, KindsText, SessionRequest
-from memrecall.server.http.message_models import Digits, PathId, RequestModel
+from memrecall.server.http.models import (
+    AgentRequest,
+    Digits,
+    Flag,
+    KindsText,
+    PathId,
+    RequestModel,
+    SessionRequest,
+)
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import (
     LINES_TYPE,

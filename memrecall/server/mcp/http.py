@@ -25,16 +25,16 @@ from memrecall.scope import parse_spaces
 from memrecall.server.auth import Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
-from memrecall.server.http.middleware import replay_body
-from memrecall.server.mcp.resources import JSON_TYPE
+from memrecall.server.http.responses import replay_body
 from memrecall.server.mcp.server import (
+    JSON_TYPE,
     McpHandlers,
     McpRequest,
     make_context,
     make_ingestor,
     refuse_call,
 )
-from memrecall.server.rpc.codec import Code, answer, report_bug
+from memrecall.server.rpc import Code, answer, report_bug
 
 _PROGRESS = b'"progressToken"'
 

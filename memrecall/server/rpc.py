@@ -1,13 +1,18 @@
-"""JSON-RPC: parsing, dispatching and answering messages, and the memory tools as methods.
+"""JSON-RPC: messages, the memory tools as methods, and the server on stdin and stdout.
 
-Every reply is one line of JSON.
+Every reply is one line of JSON, and nothing else is written to stdout.
 """
 
+import asyncio
 import json
 import logging
+import os
 import re
+import signal
+import threading
 from codecs import BOM_UTF8
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -15,11 +20,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
+from memrecall.agent.tools import RECALL
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolOutput
 from memrecall.agent.tools.table import find_tool
+from memrecall.budget import Limits
 from memrecall.errors import (
     CallerError,
     Conflict,
@@ -32,11 +39,17 @@ from memrecall.errors import (
     StorageFull,
 )
 from memrecall.json_objects import find_fault, load_json
-from memrecall.server.deadlines import run_tool_in_time
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
+from memrecall.server.limits import GRACE_SECONDS, QUICK_SECONDS, WRITE_SECONDS
+from memrecall.timing.deadlines import current_deadline, deadline, run_within
+from memrecall.workers import DaemonThreadPool
 
+_UNBOUNDED_TOOLS = frozenset({"memory_backup", "memory_restore", "memory_dump", "memory_cleanup"})
 log = logging.getLogger("memrecall.server")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CHUNK = 64 * 1024
+_READ_AHEAD = 4  # chunks
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Code(IntEnum):
@@ -241,6 +254,25 @@ def to_rpc_error(error: MemrecallError, *, trusted: bool) -> RpcError:
     return RpcError(code, message, {"code": code.name, **outcome})
 
 
+async def run_tool_in_time(
+    tool: Tool, context: ToolContext, arguments: BaseModel, meta: Any
+) -> BaseModel:
+    """Run a tool of JSON-RPC or MCP within the `deadline` of its `_meta`, or that of its kind."""
+    seconds = WRITE_SECONDS if tool.writes else QUICK_SECONDS
+    if tool.name == RECALL:
+        seconds = Limits().seconds + GRACE_SECONDS
+    asked = meta.get("deadline") if isinstance(meta, Mapping) else None
+    if asked is not None:
+        if not isinstance(asked, int | float) or isinstance(asked, bool) or not asked > 0:
+            raise InvalidArgument("_meta.deadline", hint="Use a number of seconds above 0")
+        seconds = min(asked, context.library.settings.max_seconds)
+    work, outer = tool.run(context, arguments), current_deadline()
+    if tool.name in _UNBOUNDED_TOOLS:
+        return await work
+    with deadline(seconds) as limit:  # that of the whole message, if it is earlier
+        return await (work if limit is outer else run_within(limit, work))
+
+
 def dispatcher(context: ToolContext) -> Dispatch:
     """Return a function that calls tools by method name, within the rights of a context."""
 
@@ -275,3 +307,135 @@ def report_bug(error: Exception) -> str:
     request_id = new_request_id()
     log_bug(error, request_id)
     return request_id
+
+
+class LineBuffer:
+    """Assembles lines from chunks; only the beginning of a line that is too long is stored."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._line = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the lines that a chunk completes; an empty chunk is the end of the input."""
+        *ends, rest = chunk.split(b"\n")
+        for part in ends:
+            self._append(part)
+            yield self._take()
+        self._append(rest)
+        if not chunk and self._line:
+            yield self._take()
+
+    def _append(self, part: bytes) -> None:
+        # One byte over the limit is enough to detect that the line is too long.
+        self._line += part[: self._max_bytes + 1 - len(self._line)]
+
+    def _take(self) -> bytes:
+        line = bytes(self._line)
+        self._line.clear()
+        return line
+
+
+class StdioStreams:
+    """Lines from standard input, and replies to standard output.
+
+    Everything else that the process writes to standard output goes to standard error. Threads that
+    wait for the client do not keep the process alive.
+    """
+
+    def __init__(self, read_from: int = 0, write_to: int = 1) -> None:
+        self._chunks: asyncio.Queue[bytes] = asyncio.Queue(_READ_AHEAD)
+        self._output = claim_output(write_to)
+        self._writer = DaemonThreadPool(1, "memrecall-output")
+        arguments = (read_from, asyncio.get_running_loop(), self._chunks)
+        threading.Thread(target=_read, args=arguments, daemon=True).start()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of the input that are not blank, without their ends."""
+        buffer = LineBuffer(RpcLimits().bytes)
+        while True:
+            chunk = await self._chunks.get()
+            for line in buffer.feed(chunk):
+                if line.strip():
+                    yield line.rstrip(b"\r")
+            if not chunk:
+                return
+
+    async def write_line(self, data: bytes) -> None:
+        """Write a line; raise BrokenPipeError if the client has closed its end."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._writer, _write, self._output, data + b"\n")
+
+    def close(self) -> None:
+        """Close the output, unless a write that the client does not read is under way."""
+        self._writer.submit(os.close, self._output)
+        self._writer.shutdown(wait=False)
+
+
+async def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Run some work until it ends; SIGINT and SIGTERM cancel it, which is not an error."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    stop = asyncio.Event()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+        stopped.cancel()
+        task.cancel()
+        # What it raises on being cancelled, such as that its streams are closed, is not an error.
+        outcomes = await asyncio.gather(task, return_exceptions=True)
+    if not stop.is_set() and isinstance(outcomes[0], BaseException):
+        raise outcomes[0]
+
+
+class StdioServer:
+    """Answers messages one after the other until the input ends or a signal arrives."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+
+    async def run(self, read_from: int = 0, write_to: int = 1) -> None:
+        """Serve. A signal cancels the running call; a transaction that has begun is finished."""
+        streams = StdioStreams(read_from, write_to)
+        try:
+            with suppress(BrokenPipeError):  # the reader has closed the pipe
+                await run_until_signal(self._serve(streams))
+        finally:
+            streams.close()
+
+    async def _serve(self, streams: StdioStreams) -> None:
+        async for line in streams.lines():
+            reply = await answer(line, self._dispatch, report_bug)
+            if reply is not None:
+                await streams.write_line(reply)
+
+
+def claim_output(number: int) -> int:
+    """Return a copy of stdout for replies, and redirect everything else to stderr."""
+    output = os.dup(number)
+    os.dup2(2, number)
+    return output
+
+
+def _read(source: int, loop: asyncio.AbstractEventLoop, chunks: "asyncio.Queue[bytes]") -> None:
+    """Read in a thread, which works for a file, a pipe and a terminal alike."""
+    while True:
+        try:
+            chunk = os.read(source, _CHUNK)
+        except OSError:
+            chunk = b""
+        try:
+            asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+        except RuntimeError:  # the loop is closed
+            return
+        if not chunk:
+            return
+
+
+def _write(output: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(output, data) :]
