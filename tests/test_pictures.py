@@ -17,8 +17,13 @@ from memrecall import AsyncMemory, GroupChat, Library, Scope, SingleChat
 from memrecall.agent.result import Certainty
 from memrecall.chat import Member
 from memrecall.errors import InvalidArgument
-from memrecall.messages import PICTURES, parse_messages, parse_new_messages
-from memrecall.messages.pictures import PICTURE_BYTES, describe_picture
+from memrecall.messages import (
+    PICTURE_BYTES,
+    PICTURES,
+    describe_picture,
+    parse_messages,
+    parse_new_messages,
+)
 from tests.importers.reading import read
 
 _buffer = io.BytesIO()

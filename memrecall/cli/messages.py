@@ -59,7 +59,7 @@ def import_messages(
     Exit code 0: all lines were stored; 1: partly, because some lines were invalid or it stopped
     half way; 2: nothing was imported.
     """
-    from memrecall.importers.exports import is_export
+    from memrecall.importers.importer import is_export
     from memrecall.memory import make_plan, open_source
 
     if listing or undo:
@@ -152,7 +152,7 @@ def _exit_for(is_any_usable: object, is_partial: bool) -> None:
 def _import_export(
     file: Any, user: str | None, dry_run: bool, shared: options.SharedOptions
 ) -> None:
-    from memrecall.importers.exports import import_export, preview_export
+    from memrecall.importers.importer import import_export, preview_export
 
     if dry_run:
         _print_export_report(preview_export(file), "export of {}: {}", shared)

@@ -350,7 +350,7 @@ def read_import_options(
 
 
 def _read_columns(text: str | None) -> dict[str, str]:
-    from memrecall.importers.formats.tables import FIELDS
+    from memrecall.importers.tables import FIELDS
 
     pairs = [pair.partition("=") for pair in (text or "").split(",") if pair.strip()]
     columns = {field.strip(): column.strip() for field, _, column in pairs}

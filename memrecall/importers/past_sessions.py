@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers.formats import coding_assistants
+from memrecall.importers import coding_assistants
+from memrecall.importers.coding_assistants import SUBAGENTS
 from memrecall.importers.plan import ImportPlan, make_plan
 from memrecall.importers.projects import find_project
 from memrecall.importers.records import FileFormat, ReadOptions, Record
 from memrecall.importers.source import Source, SourceFile, file_opener
-from memrecall.importers.transcripts import SUBAGENTS
 from memrecall.types import NewMessage
 
 

@@ -11,10 +11,11 @@ from memrecall.integrations.agent_memory import (
     AgentArguments,
     AgentMemory,
     BlockArguments,
+    BoundTool,
     MemorySource,
+    bind_tools,
     framework_of,
 )
-from memrecall.integrations.bound_tools import BoundTool, bind_tools
 
 with framework_of("agent-framework"):
     from agent_framework import (

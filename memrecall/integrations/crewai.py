@@ -16,11 +16,12 @@ from memrecall.errors import InvalidArgument
 from memrecall.integrations.agent_memory import (
     AgentArguments,
     AgentMemory,
+    BoundTool,
     MemorySource,
     RequestArguments,
+    bind_tools,
     framework_of,
 )
-from memrecall.integrations.bound_tools import BoundTool, bind_tools
 from memrecall.types import format_time
 
 with framework_of("crewai"):

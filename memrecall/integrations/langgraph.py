@@ -17,12 +17,13 @@ from memrecall.integrations.agent_memory import (
     AgentArguments,
     AgentMemory,
     BlockArguments,
+    BoundTool,
     MemorySource,
     RequestArguments,
+    bind_tools,
     framework_of,
     is_block,
 )
-from memrecall.integrations.bound_tools import BoundTool, bind_tools
 from memrecall.messages import parse_message
 from memrecall.types import format_time
 

@@ -15,11 +15,12 @@ from memrecall.integrations.agent_memory import (
     AgentArguments,
     AgentMemory,
     BlockArguments,
+    BoundTool,
     MemorySource,
     RequestArguments,
+    bind_tools,
     framework_of,
 )
-from memrecall.integrations.bound_tools import BoundTool, bind_tools
 from memrecall.types import format_time
 
 with framework_of("llama-index"):

@@ -17,14 +17,14 @@ from memrecall.integrations.agent_memory import (
     AgentMemory,
     AnyMemory,
     BlockArguments,
+    BoundTool,
     MemorySource,
     TurnBlocks,
+    bind_tools,
     framework_of,
 )
-from memrecall.integrations.bound_tools import BoundTool, bind_tools
 from memrecall.json_objects import METADATA_BYTES, json_bytes, make_storable
-from memrecall.messages import PICTURES, ConversationMessage, parse_message
-from memrecall.messages.pictures import caption_of
+from memrecall.messages import PICTURES, ConversationMessage, caption_of, parse_message
 from memrecall.text_length import ELLIPSIS, truncate_text
 from memrecall.types import MESSAGE_LENGTH, Message, Role
 

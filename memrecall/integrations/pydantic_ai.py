@@ -16,9 +16,9 @@ from memrecall.integrations.agent_memory import (
     BlockArguments,
     MemorySource,
     TurnBlocks,
+    bind_tools,
     framework_of,
 )
-from memrecall.integrations.bound_tools import bind_tools
 
 with framework_of("pydantic-ai"):
     from pydantic_ai import AgentRunResult, ModelRequest, RunContext, ToolDefinition

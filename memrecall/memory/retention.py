@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers.exports import parse_records
+from memrecall.importers.importer import parse_records
 from memrecall.library.library import Library
 from memrecall.memory.base import MemoryBase
 from memrecall.memory.jobs import Schedule

@@ -9,10 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from glob import escape, glob
 
-from memrecall.integrations.hooks.bindings import read_binding, write_private
+from memrecall.integrations.hooks.bindings import Outbox, read_binding, write_private
 from memrecall.integrations.hooks.client import HELPER, find_helper, helper_path, write_log
 from memrecall.integrations.hooks.hook import deliver
-from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.logs import log_to_stderr
 from memrecall.server.runner import PrivateAccess, ServerInfo, run_in_event_loop, serve
 from memrecall.server.supervisor import end_process_in

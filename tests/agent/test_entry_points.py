@@ -13,8 +13,7 @@ from memrecall import AsyncMemory, Memory
 from memrecall.agent import MemoryContext, MemRecallAgent, RecallMemory, RecallTool, memory_tools
 from memrecall.chat import GroupChat, Member, SingleChat
 from memrecall.errors import CassetteMismatch
-from memrecall.integrations.agent_memory import AgentMemory
-from memrecall.integrations.bound_tools import bind_tools
+from memrecall.integrations.agent_memory import AgentMemory, bind_tools
 from memrecall.memory import Library, recall
 from memrecall.model.client import BaseClient, Request
 from memrecall.testing import ScriptedClient, say

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memrecall.integrations.hooks import client
-from memrecall.integrations.hooks.bindings import Binding, read_binding, write_binding
-from memrecall.integrations.hooks.outbox import Outbox
+from memrecall.integrations.hooks.bindings import Binding, Outbox, read_binding, write_binding
 from tests.server.server_process import command_line, make_environment
 
 NO_DEADLINE = 60.0  # seconds; a busy machine must not end a hook that a test waits for

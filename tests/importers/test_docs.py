@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memrecall.importers import FileFormat, ReadOptions, Record
-from memrecall.importers.registry import FORMATS
+from memrecall.importers.plan import FORMATS
 from memrecall.importers.source import open_source
 from tests.cli.conftest import Shell, db, shell
 

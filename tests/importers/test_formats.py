@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers.registry import FORMATS
+from memrecall.importers.plan import FORMATS
 from memrecall.types import format_time
 from tests.cases import read_rows
 from tests.importers.reading import FIXTURES, read

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers import formats, source
-from memrecall.importers.formats import mbox
-from memrecall.importers.json_stream import JsonStream
+from memrecall.importers import mbox, source, team_chats
 from memrecall.importers.records import ReadOptions
+from memrecall.importers.source import JsonStream
 from tests.cli.conftest import Shell, db, shell
 from tests.importers.reading import FIXTURES, read
 
@@ -147,7 +146,7 @@ def test_large_file_is_streamed(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with source.open_source(file) as opened:
-            read_file = formats.team_chats.TELEGRAM.read
+            read_file = team_chats.TELEGRAM.read
             count = sum(1 for _ in read_file(opened.files[0], ReadOptions()))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -157,7 +156,7 @@ def test_large_file_is_streamed(tmp_path: Path) -> None:
 
 
 def test_value_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memrecall.importers.json_stream.MAX_VALUE", 1024**2)
+    monkeypatch.setattr("memrecall.importers.source.MAX_VALUE", 1024**2)
     reader = JsonStream(io.StringIO(json.dumps("a" * 4 * 1024**2)))
     with pytest.raises(InvalidArgument, match="more than 1,048,576 characters"):
         reader.value()

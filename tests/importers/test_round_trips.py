@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.importers.html_text import html_to_text
-from memrecall.importers.json_stream import JsonStream
+from memrecall.importers.source import JsonStream
 from tests.importers.reading import read
 
 NAMES = ("Maya Lopez", "陈曦", "O'Neil 2", "Zoë")

@@ -13,8 +13,7 @@ import pytest
 
 from memrecall.importers import ReadOptions, Record
 from memrecall.importers.past_sessions import plan_past_sessions
-from memrecall.importers.plan import ImportPlan
-from memrecall.importers.registry import get_format
+from memrecall.importers.plan import ImportPlan, get_format
 from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.events import parse_payload
 from memrecall.memory import Importer, Library, open_source

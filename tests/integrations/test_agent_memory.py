@@ -10,8 +10,7 @@ import pytest
 from memrecall import AsyncMemory, Memory
 from memrecall.agent import Recaller
 from memrecall.errors import CassetteMismatch, InvalidArgument, ScriptExhausted
-from memrecall.integrations.agent_memory import AgentMemory, TurnBlocks
-from memrecall.integrations.bound_tools import bind_tools
+from memrecall.integrations.agent_memory import AgentMemory, TurnBlocks, bind_tools
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.testing import ScriptedClient

@@ -15,8 +15,16 @@ from memrecall.chat import mentions, phrases
 from memrecall.errors import InvalidArgument
 from memrecall.extraction import notes, summaries, verify
 from memrecall.extraction.protocol import Fact, Utterance
-from memrecall.importers import ReadOptions, Source, SourceFile
-from memrecall.importers.formats import mbox, plain_text, tables, team_chats, wechat
+from memrecall.importers import (
+    ReadOptions,
+    Source,
+    SourceFile,
+    mbox,
+    plain_text,
+    tables,
+    team_chats,
+    wechat,
+)
 from memrecall.importers.html_text import html_to_text
 from memrecall.importers.records import FileFormat
 from memrecall.json_objects import load_json_object

@@ -9,7 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memrecall.integrations.hooks.bindings import Binding, HookError, check_address, read_binding
+from memrecall.integrations.hooks.bindings import (
+    Binding,
+    HookError,
+    Outbox,
+    check_address,
+    read_binding,
+)
 from memrecall.integrations.hooks.client import (
     allowed_seconds,
     detach,
@@ -29,7 +35,6 @@ from memrecall.integrations.hooks.events import (
     read_event,
     redact_patterns,
 )
-from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.types import NewMessage, Role, format_time
 
 if TYPE_CHECKING:

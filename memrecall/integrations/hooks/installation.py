@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.integrations.hooks import json_text
+from memrecall.integrations.hooks import settings_files
 from memrecall.integrations.hooks.bindings import (
     Binding,
     HookError,
+    Outbox,
     check_address,
     read_binding,
     write_binding,
 )
 from memrecall.integrations.hooks.client import log_path
 from memrecall.integrations.hooks.clients import CLIENTS, Client, McpFile
-from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.settings_files import (
     SERVER,
     Entries,
@@ -179,8 +179,8 @@ class Installation(NamedTuple):
             return ("projects", str(self.project), *mcp.keys)
         if mcp.is_list and (text := read_text(path)):  # OpenCode 2 has moved its servers
             with refusing_unreadable(path):
-                root = json_text.parse_text(text)
-                is_moved = json_text.find(root, (*mcp.keys, "servers")) is not None
+                root = settings_files.parse_nodes(text)
+                is_moved = settings_files.find_node(root, (*mcp.keys, "servers")) is not None
             return (*mcp.keys, "servers") if is_moved else mcp.keys
         return mcp.keys
 

@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+import re
 import shlex
 import sys
 import tomllib
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from memrecall.errors import InvalidArgument
-from memrecall.integrations.hooks import json_text
 from memrecall.integrations.hooks.client import hook_command
 from memrecall.integrations.hooks.clients import Client
 
@@ -95,7 +95,7 @@ def refusing_unreadable(path: Path) -> Iterator[None]:
     """Turn an error of a file's syntax into one that names the file."""
     try:
         yield
-    except (json_text.JsonTextError, tomllib.TOMLDecodeError) as error:
+    except (JsonTextError, tomllib.TOMLDecodeError) as error:
         raise InvalidArgument(
             f"{path} is left as it is: {error}", hint="Correct the file, and try again"
         ) from None
@@ -137,12 +137,12 @@ class HookEntries:
         added = [FILE] if text is None else []
         text = "{}\n" if text is None else text
         for key, value in self._client.required:
-            if json_text.find(json_text.parse_text(text), (key,)) is None:
-                text, more = json_text.insert_member(text, (key,), value)
+            if find_node(parse_nodes(text), (key,)) is None:
+                text, more = insert_member(text, (key,), value)
                 added += more
         for event in self._client.events:
             entry = self._client.entry(self._command(event.name), self._deadline)
-            text, more = json_text.add_item(text, ("hooks", event.name), entry)
+            text, more = add_item(text, ("hooks", event.name), entry)
             added += more
         # What an earlier installation had created is still to be removed with this one.
         return text, tuple(dict.fromkeys((*created, *added)))
@@ -181,7 +181,7 @@ class HookEntries:
         return [n for n, entry in entries if any(map(self._is_own(event), _hooks(entry)))]
 
     def _entries(self, text: str, event: str) -> list[object]:
-        node = json_text.find(json_text.parse_text(text), ("hooks", event))
+        node = find_node(parse_nodes(text), ("hooks", event))
         return node.value if node is not None and isinstance(node.value, list) else []
 
     def _is_own(self, event: str) -> Callable[[object], bool]:
@@ -190,14 +190,14 @@ class HookEntries:
         return lambda hook: isinstance(hook, dict) and mark in str(hook.get("command"))
 
     def _remove_entry(self, text: str, path: tuple[str, str, int]) -> str:
-        node = json_text.find(json_text.parse_text(text), path)
+        node = find_node(parse_nodes(text), path)
         hooks = _hooks(node.value if node else None)
         is_own = self._is_own(path[1])
         own = [position for position, hook in enumerate(hooks) if is_own(hook)]
         if len(own) == len(hooks):
-            return json_text.remove(text, path)
+            return remove(text, path)
         for position in reversed(own):
-            text = json_text.remove(text, (*path, "hooks", position))
+            text = remove(text, (*path, "hooks", position))
         return text
 
 
@@ -211,24 +211,24 @@ class McpMember:
 
     def is_installed(self, text: str) -> bool:
         """Return whether the client has a server of this name."""
-        return json_text.find(json_text.parse_text(text), self._member) is not None
+        return find_node(parse_nodes(text), self._member) is not None
 
     def install(self, text: str | None, created: Sequence[str]) -> Edited:
         """Add the server, unless there is one of this name that memrecall has not added."""
         if text is not None and self.is_installed(text):
-            node = json_text.find(json_text.parse_text(text), self._member)
-            is_own = json_text.join_path(self._member) in created
+            node = find_node(parse_nodes(text), self._member)
+            is_own = join_path(self._member) in created
             if not is_own or (node is not None and node.value == self._entry):
                 return text, tuple(created)
             text = self.remove(text, created)
         added = [FILE] if text is None else []
-        text, more = json_text.insert_member(text or "{}\n", self._member, self._entry)
+        text, more = insert_member(text or "{}\n", self._member, self._entry)
         return text, tuple(dict.fromkeys((*created, *added, *more)))
 
     def remove(self, text: str, created: Sequence[str]) -> str | None:
         """Remove the server if memrecall has added it."""
-        if json_text.join_path(self._member) in created and self.is_installed(text):
-            text = json_text.remove(text, self._member)
+        if join_path(self._member) in created and self.is_installed(text):
+            text = remove(text, self._member)
         return _remove_created(text, created, {})
 
 
@@ -289,11 +289,11 @@ class McpTable:
 
 def _remove_created(text: str, created: Sequence[str], required: dict[str, int]) -> str | None:
     for each in reversed([name for name in created if name != FILE]):
-        path = json_text.split_path(each)
-        node = json_text.find(json_text.parse_text(text), path)
+        path = split_path(each)
+        node = find_node(parse_nodes(text), path)
         if node is not None and (each in required or not node.value):
-            text = json_text.remove(text, path)
-    is_blank = not json_text.parse_text(text).value
+            text = remove(text, path)
+    is_blank = not parse_nodes(text).value
     return None if FILE in created and is_blank else text
 
 
@@ -324,3 +324,187 @@ def _hooks(entry: object) -> list[object]:
     """Return the hooks of an entry: those of a group, or the entry itself."""
     hooks = entry.get("hooks") if isinstance(entry, dict) else None
     return hooks if isinstance(hooks, list) else [entry]
+
+
+_SKIPPED = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null")
+
+_NodePath = Sequence[str | int]  # keys of objects, and positions in arrays
+
+
+_NAMES = ("an object", "an array")
+
+
+class JsonTextError(ValueError):
+    """A text that is not JSON, or that does not have the expected form."""
+
+
+class JsonNode(NamedTuple):
+    """A value and where it stands in the text."""
+
+    start: int
+    end: int
+    value: Any
+    children: tuple["Child", ...] = ()
+
+
+class Child(NamedTuple):
+    """A member of an object (which starts at its key) or an item of an array."""
+
+    start: int
+    node: JsonNode
+    key: str | None = None
+
+    @property
+    def end(self) -> int:
+        """The end of the value."""
+        return self.node.end
+
+
+def parse_nodes(text: str) -> JsonNode:
+    """Return the value of JSON with comments, with the places of its parts."""
+    start = _skip(text, 1 if text.startswith("\ufeff") else 0)
+    try:
+        root = _parse_value(text, start)
+    except RecursionError:
+        raise JsonTextError("it is nested too deeply") from None
+    if _skip(text, root.end) != len(text):
+        raise _error(text, _skip(text, root.end))
+    return root
+
+
+def find_node(node: JsonNode, path: _NodePath) -> JsonNode | None:
+    """Return the value at a path, if there is one."""
+    for key in path:
+        is_position = isinstance(key, int)
+        if not isinstance(node.value, list if is_position else dict):
+            raise JsonTextError(f"what contains {key!r} is not {_NAMES[is_position]}")
+        children = node.children[key:] if isinstance(key, int) else node.children
+        child = next((child for child in children if is_position or child.key == key), None)
+        if child is None:
+            return None
+        node = child.node
+    return node
+
+
+def add_item(text: str, path: Sequence[str], item: Any) -> tuple[str, list[str]]:
+    """Append an item to the array at a path; return the text and the paths that were created."""
+    if find_node(parse_nodes(text), path) is None:
+        return insert_member(text, path, [item])
+    return _append(text, path, None, item, list), []
+
+
+def insert_member(text: str, path: Sequence[str], value: Any) -> tuple[str, list[str]]:
+    """Set a member that does not exist; return the text and the paths that were created."""
+    root = parse_nodes(text)
+    missing = [n for n in range(1, len(path) + 1) if find_node(root, path[:n]) is None]
+    first = missing[0]
+    for key in reversed(path[first:]):
+        value = {key: value}
+    text = _append(text, path[: first - 1], path[first - 1], value, dict)
+    return text, [join_path(path[:n]) for n in missing]
+
+
+def join_path(path: Sequence[str]) -> str:
+    """Return a path as one string, in which a key may contain a slash."""
+    return "/".join(key.replace("~", "~0").replace("/", "~1") for key in path)
+
+
+def split_path(text: str) -> list[str]:
+    """Return the path of a string of `join_path`."""
+    return [key.replace("~1", "/").replace("~0", "~") for key in text.split("/")]
+
+
+def remove(text: str, path: _NodePath) -> str:
+    """Remove the member or item at a path, which must exist."""
+    parent = find_node(parse_nodes(text), path[:-1])
+    last = path[-1]
+    if parent is None:
+        raise KeyError(last)
+    keys = [child.key for child in parent.children]
+    return _cut(text, parent, last if isinstance(last, int) else keys.index(last))
+
+
+def _append(text: str, path: _NodePath, key: str | None, value: Any, kind: type) -> str:
+    node = find_node(parse_nodes(text), path)
+    if node is None or not isinstance(node.value, kind):
+        name = "/".join(map(str, path)) or "the file"
+        raise JsonTextError(f"{name} is not {_NAMES[kind is list]}")
+    addition = json.dumps(value, ensure_ascii=False)
+    if key is not None:
+        addition = f"{json.dumps(key)}: {addition}"
+    if not node.children:
+        at = node.start + 1
+        return text[:at] + addition + text[at:]
+    last = node.children[-1]
+    # The new part stands where the last one does: on a line of its own, or on the same line.
+    before = re.search(r"\r?\n[ \t]*$", text[: last.start])
+    at = last.end
+    return f"{text[:at]},{before.group() if before else ' '}{addition}{text[at:]}"
+
+
+def _cut(text: str, container: JsonNode, position: int) -> str:
+    """Remove a child and its comma; comments beside it stay."""
+    child = container.children[position]
+    if position > 0:
+        previous = container.children[position - 1].end
+        return text[:previous] + _without_comma(text[previous : child.start]) + text[child.end :]
+    if len(container.children) == 1:
+        return text[: child.start] + text[child.end :]
+    following = container.children[1].start
+    return text[: child.start] + _without_comma(text[child.end : following]) + text[following:]
+
+
+def _without_comma(between: str) -> str:
+    """Return what is worth keeping between two parts: nothing, or comments."""
+    return "" if not between.strip().strip(",") else between.replace(",", "", 1)
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SKIPPED.match(text, at)
+    return match.end() if match else at
+
+
+def _parse_value(text: str, at: int) -> JsonNode:
+    if text[at : at + 1] == "{":
+        return _parse_container(text, at, "}", is_object=True)
+    if text[at : at + 1] == "[":
+        return _parse_container(text, at, "]", is_object=False)
+    match = _STRING.match(text, at) or _SCALAR.match(text, at)
+    if match is None:
+        raise _error(text, at)
+    try:
+        return JsonNode(at, match.end(), json.loads(match.group()))
+    except ValueError:
+        raise _error(text, at) from None
+
+
+def _parse_container(text: str, start: int, closing: str, *, is_object: bool) -> JsonNode:
+    children: list[Child] = []
+    at = _skip(text, start + 1)
+    while text[at : at + 1] != closing:
+        child = _parse_member(text, at) if is_object else Child(at, _parse_value(text, at))
+        children.append(child)
+        at = _skip(text, child.end)
+        if text[at : at + 1] == ",":  # also after the last one, as some clients allow
+            at = _skip(text, at + 1)
+        elif text[at : at + 1] != closing:
+            raise _error(text, at)
+    values = [child.node.value for child in children]
+    value = {child.key: child.node.value for child in children} if is_object else values
+    return JsonNode(start, at + 1, value, tuple(children))
+
+
+def _parse_member(text: str, at: int) -> Child:
+    match = _STRING.match(text, at)
+    colon = _skip(text, match.end()) if match else at
+    if match is None or text[colon : colon + 1] != ":":
+        raise _error(text, at)
+    node = _parse_value(text, _skip(text, colon + 1))
+    return Child(at, node, json.loads(match.group()))
+
+
+def _error(text: str, at: int) -> JsonTextError:
+    line = text.count("\n", 0, at) + 1
+    return JsonTextError(f"it is not JSON: line {line} cannot be read")

@@ -12,10 +12,9 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.importers import records
-from memrecall.importers.formats.plain_text import NOTICE, HeadedText, split_messages
-from memrecall.importers.formats.tables import TableRow, pick, read_header, read_rows
-from memrecall.importers.json_stream import has_members, read_objects, read_values
-from memrecall.importers.source import SourceFile
+from memrecall.importers.plain_text import NOTICE, HeadedText, split_messages
+from memrecall.importers.source import SourceFile, has_members, read_objects, read_values
+from memrecall.importers.tables import TableRow, pick, read_header, read_rows
 from memrecall.importers.times import parse_written_time
 from memrecall.types import Role
 

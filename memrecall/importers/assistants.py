@@ -14,8 +14,7 @@ from typing import Any
 from memrecall.errors import InvalidArgument
 from memrecall.importers import records
 from memrecall.importers.html_text import html_to_text
-from memrecall.importers.json_stream import has_members, read_values
-from memrecall.importers.source import SourceFile
+from memrecall.importers.source import SourceFile, has_members, read_values
 from memrecall.types import Role
 
 _CHATGPT_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}

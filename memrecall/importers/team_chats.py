@@ -14,8 +14,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from memrecall.importers import records
-from memrecall.importers.json_stream import JsonStream, has_members, read_objects, read_values
-from memrecall.importers.source import Source, SourceFile
+from memrecall.importers.source import (
+    JsonStream,
+    Source,
+    SourceFile,
+    has_members,
+    read_objects,
+    read_values,
+)
 from memrecall.types import Role
 
 _DISCORD_KINDS = ("Default", "Reply")

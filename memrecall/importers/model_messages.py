@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from memrecall.errors import CallerError, InvalidArgument, describe_validation_error
 from memrecall.importers import records
-from memrecall.importers.json_stream import has_members, read_values
-from memrecall.importers.source import SourceFile
+from memrecall.importers.source import SourceFile, has_members, read_values
 from memrecall.json_objects import make_storable
 from memrecall.messages import ConversationMessage, parse_message
 from memrecall.types import NewMemory, Role
