@@ -46,7 +46,7 @@ from memrecall.agent import prompt_view  # noqa: E402
 from memrecall.agent.offline import needs, policy  # noqa: E402
 from memrecall.agent.tools import search  # noqa: E402
 from memrecall.chat import phrases  # noqa: E402
-from memrecall.evaluation.questions import Question  # noqa: E402
+from memrecall.evaluation.datasets import Question  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
 from memrecall.search import engine  # noqa: E402
 from memrecall.search.ranking import features, lexical, people, rerank  # noqa: E402

@@ -34,8 +34,8 @@ from benchmarks.evaluation_sets import (  # noqa: E402
 from benchmarks.report import Figures, print_figures, write_figures  # noqa: E402
 from memrecall.agent import Recaller  # noqa: E402
 from memrecall.agent.result import Certainty  # noqa: E402
-from memrecall.evaluation.questions import Question  # noqa: E402
-from memrecall.evaluation.statistics import area_under_roc, calibration_error  # noqa: E402
+from memrecall.evaluation.datasets import Question  # noqa: E402
+from memrecall.evaluation.metrics import area_under_roc, calibration_error  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import SearchRequest  # noqa: E402

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from benchmarks.evaluation_sets import source_of
 from benchmarks.ranking_evidence import Example, LabelledSet, Mask
 from benchmarks.ranking_fits import FIRST, Floats, Slope, minimise, penalised
-from memrecall.evaluation.metrics import CALIBRATION_DEPTH
-from memrecall.evaluation.statistics import area_under_roc, calibration_error
+from memrecall.evaluation.metrics import CALIBRATION_DEPTH, area_under_roc, calibration_error
 from memrecall.search.ranking import calibration
 from memrecall.search.ranking.calibration import AnswerWeights, RowWeights
 from memrecall.search.ranking.scores import HYBRID

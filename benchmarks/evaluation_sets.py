@@ -15,8 +15,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.report import say
-from memrecall.evaluation.corpus import Corpus, check_labels, import_corpus, read_corpus
-from memrecall.evaluation.questions import Question, read_questions
+from memrecall.evaluation.datasets import (
+    Corpus,
+    Question,
+    check_labels,
+    import_corpus,
+    read_corpus,
+    read_questions,
+)
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 from memrecall.scope import Scope

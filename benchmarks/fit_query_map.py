@@ -48,7 +48,7 @@ from benchmarks.query_map_fits import (  # noqa: E402
     measure,
 )
 from benchmarks.report import Figures, print_figures, say, write_figures  # noqa: E402
-from memrecall.evaluation.questions import Question  # noqa: E402
+from memrecall.evaluation.datasets import Question  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
 from memrecall.search.ranking.selection import visible_rows  # noqa: E402
 

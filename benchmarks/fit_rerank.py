@@ -44,8 +44,8 @@ from benchmarks.evaluation_sets import (  # noqa: E402
 from benchmarks.report import Figures, print_figures, say  # noqa: E402
 from memrecall.embedding.embedders import LocalEmbedder  # noqa: E402
 from memrecall.embedding.token_vectors import read_table  # noqa: E402
-from memrecall.evaluation.questions import Question  # noqa: E402
-from memrecall.evaluation.statistics import area_under_roc, calibration_error  # noqa: E402
+from memrecall.evaluation.datasets import Question  # noqa: E402
+from memrecall.evaluation.metrics import area_under_roc, calibration_error  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
 from memrecall.search.engine import prepare_reranking  # noqa: E402
 from memrecall.search.ranking.features import RankingQuery  # noqa: E402

@@ -48,9 +48,8 @@ from typing import Any
 import numpy as np
 
 from memrecall import AsyncMemory, recall
-from memrecall.evaluation.corpus import import_corpus, read_corpus
-from memrecall.evaluation.questions import Question, read_questions
-from memrecall.evaluation.statistics import area_under_roc
+from memrecall.evaluation.datasets import Question, import_corpus, read_corpus, read_questions
+from memrecall.evaluation.metrics import area_under_roc
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 from memrecall.settings import Settings

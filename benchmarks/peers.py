@@ -41,8 +41,11 @@ from benchmarks.databases import Place, in_batches, opened  # noqa: E402
 from benchmarks.evaluation_sets import read_evaluation_set  # noqa: E402
 from benchmarks.report import number, say  # noqa: E402
 from memrecall.embedding import Embedder, Vectors, make_embedder  # noqa: E402
-from memrecall.evaluation.corpus import Corpus, import_corpus  # noqa: E402
-from memrecall.evaluation.questions import Question  # noqa: E402
+from memrecall.evaluation.datasets import (  # noqa: E402
+    Corpus,
+    Question,
+    import_corpus,
+)
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import SearchRequest  # noqa: E402
 

@@ -38,16 +38,16 @@ from benchmarks.evaluation_sets import (  # noqa: E402
 )
 from benchmarks.report import Figures, print_figures  # noqa: E402
 from memrecall.agent.result import Certainty  # noqa: E402
-from memrecall.evaluation.corpus import Corpus  # noqa: E402
-from memrecall.evaluation.evaluator import Evaluator  # noqa: E402
-from memrecall.evaluation.metrics import categories, measure  # noqa: E402
-from memrecall.evaluation.questions import (  # noqa: E402
+from memrecall.evaluation.datasets import (  # noqa: E402
     UNANSWERABLE,
+    Corpus,
     Question,
     QuestionResult,
     read_bytes,
     sha256_of,
 )
+from memrecall.evaluation.metrics import categories, measure  # noqa: E402
+from memrecall.evaluation.runner import Evaluator  # noqa: E402
 from memrecall.evaluation.runs import RunPlan  # noqa: E402
 from memrecall.importers.jsonl import read_entry  # noqa: E402
 

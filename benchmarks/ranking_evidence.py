@@ -21,8 +21,7 @@ from benchmarks.evaluation_sets import (
     tell_progress,
 )
 from memrecall.embedding.query_map import QueryMap
-from memrecall.evaluation.corpus import Corpus
-from memrecall.evaluation.questions import Question
+from memrecall.evaluation.datasets import Corpus, Question
 from memrecall.memory import Library
 from memrecall.search.engine import _Search
 from memrecall.search.index.columns import Columns

@@ -96,10 +96,8 @@ def run_evaluation(chosen: RunOptions) -> None:
 
 async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
     """Start or continue a run; return its folder, its state and how many questions it asked."""
-    from memrecall.evaluation.corpus import check_labels, read_corpus
-    from memrecall.evaluation.evaluator import CassetteFolder
-    from memrecall.evaluation.questions import read_questions
-    from memrecall.evaluation.runner import begin_run, build_plan
+    from memrecall.evaluation.datasets import check_labels, read_corpus, read_questions
+    from memrecall.evaluation.runner import CassetteFolder, begin_run, build_plan
     from memrecall.evaluation.runs import RunFolder
     from memrecall.importers.jsonl import read_entry
     from memrecall.memory import Library, client_of

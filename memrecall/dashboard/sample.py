@@ -15,8 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from memrecall.agent import Recaller, RecallOptions
-from memrecall.evaluation.corpus import read_corpus
-from memrecall.evaluation.questions import read_questions
+from memrecall.evaluation.datasets import read_corpus, read_questions
 from memrecall.evaluation.runner import evaluate
 from memrecall.extraction.model import ModelExtractor
 from memrecall.extraction.protocol import Extracted, KnownMemory, Summary, Utterance

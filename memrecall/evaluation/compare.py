@@ -12,9 +12,17 @@ from typing import Any
 import numpy as np
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.metrics import LOWER_IS_BETTER, MAIN_METRICS, categories, measure
+from memrecall.evaluation.metrics import (
+    LOWER_IS_BETTER,
+    MAIN_METRICS,
+    FloatArray,
+    MetricTable,
+    RowNumbers,
+    categories,
+    intervals,
+    measure,
+)
 from memrecall.evaluation.runs import EvaluationRun
-from memrecall.evaluation.statistics import FloatArray, MetricTable, RowNumbers, paired_intervals
 
 OVERALL = "overall"
 _FORMAT = 1  # of baselines
@@ -51,7 +59,7 @@ class Change:
         return (self.difference > 0) != (self.metric in LOWER_IS_BETTER)
 
 
-def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
+def _require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
     """Reject runs over different questions."""
     ids = [[question.query_id for question in run.questions] for run in (first, second)]
     plans = [run.state.plan for run in (first, second)]
@@ -73,26 +81,21 @@ def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
 
 def compare(first: EvaluationRun, second: EvaluationRun) -> list[Change]:
     """Compare all metrics that both runs have, overall and by category."""
-    require_same_questions(first, second)
-    before, after = _shared_tables(first, second)
-    groups = {OVERALL: np.arange(before.size), **categories(first.questions)}
-    return list(table_changes(before, after, groups))
-
-
-def _shared_tables(first: EvaluationRun, second: EvaluationRun) -> tuple[MetricTable, MetricTable]:
-    tables = [measure(run.questions, run.answers) for run in (first, second)]
+    _require_same_questions(first, second)
+    before, after = (measure(run.questions, run.answers) for run in (first, second))
     # Calibration error is about results in a search, but about handoffs in a recall.
     excluded = {"ece"} if first.state.plan.mode != second.state.plan.mode else set()
-    shared = [name for name in tables[0].all_names if name in {*tables[1].all_names} - excluded]
-    return tables[0].select(shared), tables[1].select(shared)
+    shared = [name for name in before.all_names if name in {*after.all_names} - excluded]
+    groups = {OVERALL: np.arange(before.size), **categories(first.questions)}
+    return list(_table_changes(before.select(shared), after.select(shared), groups))
 
 
-def table_changes(
+def _table_changes(
     before: MetricTable, after: MetricTable, groups: Mapping[str, RowNumbers]
 ) -> Iterable[Change]:
     """Yield the changes of each group of questions, for the metrics that it defines."""
     for category, rows in groups.items():
-        low, high = paired_intervals(before, after, rows)
+        low, high = intervals(after, rows, before=before)
         counts = before.counts(rows)
         columns = (before.all_names, counts, before.values(rows), after.values(rows), low, high)
         for name, count, *values in zip(*columns, strict=True):
@@ -114,17 +117,13 @@ def render_baseline(run: EvaluationRun) -> str:
         "queries_sha256": plan.queries_sha256,
     }
     opening = json.dumps(header, ensure_ascii=False)[:-1]
-    scores = [
-        f"{json.dumps(question.query_id, ensure_ascii=False)}: {json.dumps(_row(columns, at))}"
-        for at, question in enumerate(run.questions)
-    ]
-    body = ",\n".join(scores)
+    lines = []
+    for question, scores in zip(run.questions, zip(*columns, strict=True), strict=True):
+        values = [None if np.isnan(score) else round(float(score), _DIGITS) for score in scores]
+        key = json.dumps(question.query_id, ensure_ascii=False)
+        lines.append(f"{key}: {json.dumps(values)}")
+    body = ",\n".join(lines)
     return f'{opening}, "scores": {{\n{body}\n}}}}\n'
-
-
-def _row(columns: list[FloatArray], at: int) -> list[float | None]:
-    values = [float(column[at]) for column in columns]
-    return [None if np.isnan(value) else round(value, _DIGITS) for value in values]
 
 
 def _require_complete(run: EvaluationRun) -> None:
@@ -138,8 +137,7 @@ def _require_complete(run: EvaluationRun) -> None:
 def compare_with_baseline(run: EvaluationRun, path: Path) -> list[Change]:
     """Compare a run's main scores with a baseline, overall and by larger category."""
     _require_complete(run)
-    baseline = _read_baseline(path)
-    _require_matching(run, baseline, path)
+    baseline = _read_baseline(path, run)
     names = baseline["metrics"]
     table = measure(run.questions, run.answers)
     # Rounded as in the baseline, so that equal runs are equal.
@@ -150,7 +148,7 @@ def compare_with_baseline(run: EvaluationRun, path: Path) -> list[Change]:
     groups = {OVERALL: np.arange(after.size), **categories(run.questions)}
     return [
         change
-        for change in table_changes(before, after, groups)
+        for change in _table_changes(before, after, groups)
         if change.category == OVERALL or change.questions >= MIN_CATEGORY_SIZE
     ]
 
@@ -166,7 +164,8 @@ def _score_table(names: list[str], scores: FloatArray) -> MetricTable:
     return MetricTable(tuple(names), numerators, is_defined.astype(np.float64))
 
 
-def _read_baseline(path: Path) -> dict[str, Any]:
+def _read_baseline(path: Path, run: EvaluationRun) -> dict[str, Any]:
+    """Read the baseline of a run; refuse one of another mode or other questions."""
     try:
         baseline: dict[str, Any] = json.loads(path.read_bytes())
         is_readable = baseline["format"] == _FORMAT
@@ -177,10 +176,6 @@ def _read_baseline(path: Path) -> dict[str, Any]:
         raise InvalidArgument(f"{path} is not a baseline: {error}", hint=_HINT) from None
     if not is_readable:
         raise InvalidArgument(f"{path} has another baseline format", hint=_HINT)
-    return baseline
-
-
-def _require_matching(run: EvaluationRun, baseline: dict[str, Any], path: Path) -> None:
     plan = run.state.plan
     ids = {question.query_id for question in run.questions}
     mode = baseline.get("mode")
@@ -195,3 +190,4 @@ def _require_matching(run: EvaluationRun, baseline: dict[str, Any], path: Path) 
             raise InvalidArgument(
                 f"baseline {path} {difference}", hint="Rewrite it with `memrecall eval baseline`"
             )
+    return baseline

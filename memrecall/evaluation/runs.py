@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.evaluation.metrics import summarize
-from memrecall.evaluation.questions import (
+from memrecall.evaluation.datasets import (
     Question,
     QuestionResult,
     at_line,
     numbered_lines,
     read_questions,
 )
+from memrecall.evaluation.metrics import summarize
 from memrecall.json_objects import parse_json_line
 from memrecall.search.request import Mode
 
@@ -82,11 +82,6 @@ class EvaluationRun:
         return list(zip(self.questions, self.answers, strict=True))
 
     @property
-    def unanswerable(self) -> int:
-        """The number of questions that the corpus does not answer."""
-        return sum(not question.answerable for question in self.questions)
-
-    @property
     def without_vectors(self) -> int:
         """The number of questions that the embedder did not answer for, so that words had to do."""
         return sum(answer.without_vectors for answer in self.answers)
@@ -140,7 +135,13 @@ class RunFolder:
             state = self.read_state()
             if state.plan == fresh.plan:
                 return state
-            self._require_no_results(state.plan, fresh.plan)
+            if _whole_lines(self._results):
+                before, after = asdict(state.plan), asdict(fresh.plan)
+                name = next(name for name in after if before[name] != after[name])
+                raise InvalidArgument(
+                    f"{self.path} holds a run with {name} = {before[name]}, not {after[name]}",
+                    hint="Choose another --out, or remove the folder",
+                )
             self.drop_database()
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise InvalidArgument(
@@ -152,16 +153,6 @@ class RunFolder:
         self._timings.write_bytes(b"")
         self.save(fresh)
         return fresh
-
-    def _require_no_results(self, existing: RunPlan, requested: RunPlan) -> None:
-        if not _whole_lines(self._results):
-            return
-        before, after = asdict(existing), asdict(requested)
-        name = next(name for name in after if before[name] != after[name])
-        raise InvalidArgument(
-            f"{self.path} holds a run with {name} = {before[name]}, not {after[name]}",
-            hint="Choose another --out, or remove the folder",
-        )
 
     def read_state(self) -> RunState:
         """Read the summary."""
@@ -215,7 +206,12 @@ class RunFolder:
         """Read the run as far as it has got."""
         state = self.read_state()
         questions = read_questions(self._queries).questions
-        answers = [self._read_result(number, line) for number, line in _whole_lines(self._results)]
+        answers = []
+        for number, line in _whole_lines(self._results):
+            try:
+                answers.append(QuestionResult.from_dict(parse_json_line(line)))
+            except (InvalidArgument, KeyError, TypeError, ValueError) as error:
+                raise at_line(self._results, number, error) from None
         seconds = [
             float(parse_json_line(line)["seconds"]) for _, line in _whole_lines(self._timings)
         ]
@@ -228,12 +224,6 @@ class RunFolder:
             )
         name = self.path.resolve().name
         return EvaluationRun(name, state, questions[:count], tuple(answers), tuple(seconds[:count]))
-
-    def _read_result(self, number: int, line: bytes) -> QuestionResult:
-        try:
-            return QuestionResult.from_dict(parse_json_line(line))
-        except (InvalidArgument, KeyError, TypeError, ValueError) as error:
-            raise at_line(self._results, number, error) from None
 
     def drop_database(self) -> None:
         """Remove the temporary database."""

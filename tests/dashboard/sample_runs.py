@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
+from memrecall.evaluation.datasets import QuestionResult
 from memrecall.evaluation.metrics import summarize
-from memrecall.evaluation.questions import QuestionResult
 from memrecall.evaluation.runs import RunFolder, RunPlan, RunState
 
 from .sample import SCRIPT

@@ -48,7 +48,7 @@ def evaluation(shell: Shell, tmp_path: Path) -> EvaluationCli:
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use few resamples for intervals; one test asks for the real number."""
-    monkeypatch.setattr("memrecall.evaluation.statistics.RESAMPLES", 20)
+    monkeypatch.setattr("memrecall.evaluation.metrics.RESAMPLES", 20)
 
 
 @pytest.fixture

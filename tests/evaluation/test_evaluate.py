@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.corpus import Corpus, read_corpus
-from memrecall.evaluation.questions import QuestionSet, read_questions
+from memrecall.evaluation.datasets import Corpus, QuestionSet, read_corpus, read_questions
 from memrecall.evaluation.runner import evaluate
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.evaluation.metrics import CUTS, measure, summarize
-from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
-from memrecall.evaluation.statistics import (
+from memrecall.evaluation.datasets import Question, QuestionResult, RecallRecord
+from memrecall.evaluation.metrics import (
+    CUTS,
     MetricTable,
     area_under_roc,
     brier_skill,
     calibration_bins,
     calibration_error,
     intervals,
-    paired_intervals,
+    measure,
+    summarize,
 )
 
 KEYS = [f"k{n}" for n in range(30)]
@@ -177,7 +178,7 @@ def make_table(scores: Sequence[float]) -> MetricTable:
 
 
 def test_interval_contains_mean_and_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memrecall.evaluation.statistics.RESAMPLES", 1_000)
+    monkeypatch.setattr("memrecall.evaluation.metrics.RESAMPLES", 1_000)
     table = make_table([0.0, 1.0] * 50)
     rows = np.arange(table.size)
     low, high = intervals(table, rows)
@@ -189,7 +190,7 @@ def test_interval_contains_mean_and_is_deterministic(monkeypatch: pytest.MonkeyP
 def test_paired_interval_of_constant_gain() -> None:
     before = make_table([0.0, 1.0] * 50)
     after = make_table([0.05, 1.05] * 50)
-    low, high = paired_intervals(before, after, np.arange(100))
+    low, high = intervals(after, np.arange(100), before=before)
     assert low[0] == pytest.approx(0.05)
     assert high[0] == pytest.approx(0.05)
 

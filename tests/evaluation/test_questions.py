@@ -9,8 +9,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.corpus import check_labels, read_corpus
-from memrecall.evaluation.questions import Question, last_moment, read_questions
+from memrecall.evaluation.datasets import (
+    Question,
+    check_labels,
+    last_moment,
+    read_corpus,
+    read_questions,
+)
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import AsyncMemory
 from memrecall.settings import Settings

@@ -11,8 +11,8 @@ import pytest
 
 from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed
-from memrecall.evaluation.evaluator import Evaluator
-from memrecall.evaluation.questions import Question
+from memrecall.evaluation.datasets import Question
+from memrecall.evaluation.runner import Evaluator
 from memrecall.evaluation.runs import RunFolder
 from memrecall.testing import ScriptedClient, call
 from tests.evaluation.conftest import EvaluationCli
@@ -210,7 +210,7 @@ def test_killed_run_can_be_continued(large_evaluation: EvaluationCli) -> None:
 STUCK_PROGRAM = """
 import asyncio, itertools
 from memrecall.cli import main
-from memrecall.evaluation.evaluator import Evaluator
+from memrecall.evaluation.runner import Evaluator
 ask, numbers = Evaluator.ask, itertools.count(1)
 async def ask_or_wait(*given):
     if next(numbers) > 3:

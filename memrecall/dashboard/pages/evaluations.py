@@ -28,8 +28,8 @@ from memrecall.dashboard.widgets import (
 )
 from memrecall.errors import NotFound
 from memrecall.evaluation.compare import OVERALL
+from memrecall.evaluation.datasets import Question
 from memrecall.evaluation.metrics import MAIN_METRICS, format_interval
-from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 from memrecall.types import cut_to_minute
 

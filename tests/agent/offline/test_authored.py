@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from memrecall.agent import Recaller
-from memrecall.evaluation.corpus import import_corpus, read_corpus
-from memrecall.evaluation.questions import Question, read_questions
+from memrecall.evaluation.datasets import Question, import_corpus, read_corpus, read_questions
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 from memrecall.scope import Scope
