@@ -11,7 +11,7 @@ from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.auth import MAX_SPACES, SPACES_HEADER, USER_HEADER
 from memrecall.server.http import chat, recall, users
-from memrecall.server.http.context import ROLE_OF_OPERATION
+from memrecall.server.http.openapi import ROLE_OF_OPERATION
 from memrecall.store import Grant, NewRelation, Reading
 from memrecall.types import NewMemory, Origin
 

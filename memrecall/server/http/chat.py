@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, cast
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import ConfigDict, Field, StringConstraints, WrapValidator, model_validator
 from pydantic_core import to_json
 
@@ -35,12 +35,11 @@ from memrecall.server.http.models import (
     RequestModel,
     SessionId,
 )
-from memrecall.server.http.openapi import route_options
+from memrecall.server.http.openapi import CONTRIBUTOR, OperationRouter
 from memrecall.server.http.responses import (
     EVENT_STREAM,
     EventStream,
     JsonResponse,
-    JsonRoute,
     ServerEvent,
     accepts,
     run_while_connected,
@@ -49,7 +48,7 @@ from memrecall.server.limits import GRACE_SECONDS
 from memrecall.timing.deadlines import allow_seconds
 from memrecall.types import CleanText, Id, Language
 
-router = APIRouter(prefix="/v1", tags=["chat"], route_class=JsonRoute)
+router = OperationRouter("chat")
 
 MAX_MESSAGE_CHARS = 100_000
 MAX_INSTRUCTIONS_CHARS = 20_000
@@ -147,9 +146,7 @@ class ChatAnswer(Final):
     tools: list[CalledTool] = field(default_factory=list)
 
 
-@router.post(
-    "/users/{user_id}/chat", **route_options("answer_message", ChatAnswer, also=(EVENT_STREAM,))
-)
+@router.operation("POST", "/users/{user_id}/chat", ChatAnswer, CONTRIBUTOR, also=(EVENT_STREAM,))
 async def answer_message(
     user_id: PathId, body: ChatRequest, request: Request, context: Context
 ) -> Response:

@@ -29,6 +29,7 @@ from memrecall.scope import SPACE_PREFIX, Scope, SpaceRole
 from memrecall.search.request import SearchRequest
 from memrecall.server.auth import Principal
 from memrecall.server.errors import invalid_field
+from memrecall.server.http.openapi import ROLE_OF_OPERATION
 from memrecall.server.limits import RecallLimiter
 from memrecall.server.metrics import Metrics
 from memrecall.settings import Settings
@@ -44,20 +45,6 @@ CHECK_SECONDS = 1.0  # for one check
 _FAILED_SECONDS = 1.0  # until a failed check runs again
 _READY_TEXT = "ready"
 _OPENED_USERS = 3  # whose indexes are open when the service is ready
-# The role that an operation needs in a space; those of no list cannot be called on one.
-_ROLES = {
-    SpaceRole.READER: "read_messages read_neighbors read_message search_messages_by_words"
-    " search_messages_by_meaning list_memories search_memories get_memory read_history list_jobs"
-    " read_job list_extractions recall_memories read_graph read_profile read_state handle_hook"
-    " read_space list_members remove_member read_space_audit list_viewers explain_access",
-    SpaceRole.CONTRIBUTOR: "write_messages delete_message add_memories update_memory delete_memory"
-    " undo_memory purge_memory extract_relations extract_stored undo_extraction"
-    " summarize_session answer_message"
-    " promote_memory demote_memory",
-    SpaceRole.ADMIN: "delete_memories sweep_memories export_user import_user erase_user set_member"
-    " delete_space end_session",
-}
-ROLE_OF_OPERATION = {name: role for role, names in _ROLES.items() for name in names.split()}
 _USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯本")
 
 

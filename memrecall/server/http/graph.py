@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from memrecall.extraction.protocol import USER
@@ -22,11 +22,11 @@ from memrecall.server.http.models import (
     ToldRelation,
     accept_messages,
 )
-from memrecall.server.http.openapi import route_options
-from memrecall.server.http.responses import JsonResponse, JsonRoute
+from memrecall.server.http.openapi import CONTRIBUTOR, READER, OperationRouter
+from memrecall.server.http.responses import JsonResponse
 from memrecall.store.database.cursors import LARGEST_LIST
 
-router = APIRouter(prefix="/v1", tags=["graph"], route_class=JsonRoute)
+router = OperationRouter("graph")
 
 
 class GraphQuery(AgentRequest):
@@ -117,14 +117,14 @@ class Profile(BaseModel):
     fields: dict[str, list[ProfileValue]]
 
 
-@router.get("/graph", **route_options("read_graph", GraphAnswer))
+@router.operation("GET", "/graph", GraphAnswer, READER)
 async def read_graph(query: Annotated[GraphQuery, Query()], context: Context) -> Response:
     """Read an entity's relations, or all entities."""
     memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     return JsonResponse(await memory.graph(**query.arguments()))
 
 
-@router.post("/graph/extract", **route_options("extract_relations", ExtractedGraph))
+@router.operation("POST", "/graph/extract", ExtractedGraph, CONTRIBUTOR)
 async def extract_relations(body: ExtractRequest, context: Context) -> Response:
     """Extract entities and relations from messages, which are not stored, or from the last ones of
     a session, and add them to the graph.
@@ -135,7 +135,7 @@ async def extract_relations(body: ExtractRequest, context: Context) -> Response:
     return JsonResponse({**report, "problems": describe_problems(report["problems"])})
 
 
-@router.get("/profile", **route_options("read_profile", Profile))
+@router.operation("GET", "/profile", Profile, READER)
 async def read_profile(query: Annotated[ProfileQuery, Query()], context: Context) -> Response:
     """Read what is known about the user, or another person, by field, with its evidence."""
     memory = await context.active_memory(query.user_id, query.agent_id, query.project)

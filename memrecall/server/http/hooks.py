@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import replace
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import TypeAdapter
 
@@ -23,6 +23,7 @@ from memrecall.server.auth import is_loopback
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.models import PathId
+from memrecall.server.http.openapi import READER, OperationRouter
 from memrecall.server.http.recall import (
     BlockOptions,
     RecallHandler,
@@ -30,7 +31,7 @@ from memrecall.server.http.recall import (
     RecallRequest,
     with_session,
 )
-from memrecall.server.http.responses import JsonRoute, run_while_connected
+from memrecall.server.http.responses import run_while_connected
 from memrecall.server.limits import GRACE_SECONDS, WRITE_SECONDS
 from memrecall.text_length import estimate_tokens
 from memrecall.timing.deadlines import allow_seconds
@@ -39,10 +40,12 @@ from memrecall.types import NewMessage, Role
 _BINDING = TypeAdapter(Binding)
 _ITEM = '\n{"memory_key":'  # how the line of a memory begins; contents have no line breaks
 
-router = APIRouter(prefix="/v1", tags=["recall"], route_class=JsonRoute)
+router = OperationRouter("recall")
 
 
-@router.post("/users/{user_id}/hooks/{client}/{event}", include_in_schema=False)
+@router.operation(
+    "POST", "/users/{user_id}/hooks/{client}/{event}", None, READER, include_in_schema=False
+)
 async def handle_hook(
     user_id: PathId, client: str, event: str, request: Request, context: Context
 ) -> Response:

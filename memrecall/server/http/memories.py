@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel
 
 from memrecall.memory.ingest import NO_MODEL
@@ -36,11 +36,11 @@ from memrecall.server.http.models import (
     UpdatedMemory,
     UpdateRequest,
 )
-from memrecall.server.http.openapi import route_options
-from memrecall.server.http.responses import JsonResponse, JsonRoute
+from memrecall.server.http.openapi import ADMIN, CONTRIBUTOR, READER, OperationRouter
+from memrecall.server.http.responses import JsonResponse
 from memrecall.server.http.spaces import Results, Row
 
-router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
+router = OperationRouter("memories")
 
 MAX_JOBS = 20  # running jobs of one user
 _STAGES = ("memories", "relations", "checkpoint")
@@ -96,7 +96,7 @@ _Owner = Annotated[OwnerQuery, Query()]
 _Removal = Annotated[RemovalQuery, Query()]
 
 
-@router.post("/memories", **route_options("add_memories", Added))
+@router.operation("POST", "/memories", Added, CONTRIBUTOR)
 async def add_memories(body: AddRequest, context: Context) -> Response:
     """Store messages, extract facts from them and update the memories. With `background` the
     response is sent when the messages are stored, and names a job.
@@ -119,7 +119,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
     return JsonResponse(_public_report(report))
 
 
-@router.get("/memories", **route_options("list_memories", MemoryPage))
+@router.operation("GET", "/memories", MemoryPage, READER)
 async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Context) -> Response:
     """List memories that are valid now or were at a time, the latest first; `kinds` lists messages
     too, after the memories. A list without memories says how many messages are kept.
@@ -128,7 +128,7 @@ async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Con
     return JsonResponse(await memory.get_all(**query.arguments()))
 
 
-@router.delete("/memories", **route_options("delete_memories", DeletedMemories))
+@router.operation("DELETE", "/memories", DeletedMemories, ADMIN)
 async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Context) -> Response:
     """Hide all memories and messages of a user, agent or session that match the filters, and the
     messages that these memories come from; `dry_run` counts them.
@@ -140,7 +140,7 @@ async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Co
     return JsonResponse(report)
 
 
-@router.post("/memories/search", **route_options("search_memories", FoundMemories))
+@router.operation("POST", "/memories/search", FoundMemories, READER)
 async def search_memories(body: MemorySearchRequest, context: Context) -> Response:
     """Search memories and messages by words and meaning, the best first, with scores up to 1."""
     memory = await context.active_memory(body.user_id, body.agent_id, body.project)
@@ -150,21 +150,21 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     return JsonResponse(results)
 
 
-@router.get("/memories/{memory_id}/who_can_see", **route_options("list_viewers", dict[str, Any]))
+@router.operation("GET", "/memories/{memory_id}/who_can_see", dict[str, Any], READER)
 async def list_viewers(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """List who can read a memory or message: the members of its space, or the keys of its user."""
     memory = await context.active_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.who_can_see(memory_id))
 
 
-@router.get("/memories/{memory_id}/why_seen", **route_options("explain_access", Results[Row]))
+@router.operation("GET", "/memories/{memory_id}/why_seen", Results[Row], READER)
 async def explain_access(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Explain why the caller can read a memory or message, or the items of a recall (trace id)."""
     memory = await context.active_memory(query.user_id, project=query.project)
     return JsonResponse({"results": await memory.why_seen(memory_id)})
 
 
-@router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem | MessageItem))
+@router.operation("GET", "/memories/{memory_id}", MemoryItem | MessageItem, READER)
 async def get_memory(
     memory_id: PathId, query: Annotated[ItemQuery, Query()], context: Context
 ) -> Response:
@@ -176,7 +176,7 @@ async def get_memory(
     return JsonResponse(item)
 
 
-@router.patch("/memories/{memory_id}", **route_options("update_memory", UpdatedMemory))
+@router.operation("PATCH", "/memories/{memory_id}", UpdatedMemory, CONTRIBUTOR)
 async def update_memory(
     memory_id: PathId, body: UpdateRequest, query: _Owner, context: Context
 ) -> Response:
@@ -186,7 +186,7 @@ async def update_memory(
     return JsonResponse(await memory.update(memory_id, **body.model_dump(exclude_unset=True)))
 
 
-@router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed))
+@router.operation("DELETE", "/memories/{memory_id}", Changed, CONTRIBUTOR)
 async def delete_memory(
     memory_id: PathId, query: Annotated[DeletionQuery, Query()], context: Context
 ) -> Response:
@@ -197,14 +197,14 @@ async def delete_memory(
     return JsonResponse(await memory.delete(memory_id, **query.arguments()))
 
 
-@router.get("/memories/{memory_id}/history", **route_options("read_history", MemoryHistory))
+@router.operation("GET", "/memories/{memory_id}/history", MemoryHistory, READER)
 async def read_history(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Read the change history of a memory, the oldest change first; deleted memories included."""
     memory = await context.active_memory(query.user_id, project=query.project)
     return JsonResponse({"results": await memory.history(memory_id)})
 
 
-@router.post("/memories/{memory_id}/undo", **route_options("undo_memory", Changed))
+@router.operation("POST", "/memories/{memory_id}/undo", Changed, CONTRIBUTOR)
 async def undo_memory(
     memory_id: PathId, query: Annotated[UndoQuery, Query()], context: Context
 ) -> Response:
@@ -215,7 +215,7 @@ async def undo_memory(
     return JsonResponse(await memory.undo(memory_id, **query.arguments()))
 
 
-@router.post("/memories/{memory_id}/purge", **route_options("purge_memory", PurgedMemory))
+@router.operation("POST", "/memories/{memory_id}/purge", PurgedMemory, CONTRIBUTOR)
 async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Erase a memory and the messages that it comes from permanently, or a message, deleted or not:
     history, vectors and all that quotes it too.
@@ -228,7 +228,7 @@ async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> 
     return JsonResponse(report)
 
 
-@router.post("/memories/extract", **route_options("extract_stored", Extraction))
+@router.operation("POST", "/memories/extract", Extraction, CONTRIBUTOR)
 async def extract_stored(body: ExtractStoredRequest, context: Context) -> Response:
     """Let the model read the stored messages that none has read, as after an import, in a job;
     `dry_run` counts them. 409 if one is running. After an interruption, send it again.
@@ -240,28 +240,28 @@ async def extract_stored(body: ExtractStoredRequest, context: Context) -> Respon
     return JsonResponse({**report, "job": job or None})
 
 
-@router.get("/extractions", **route_options("list_extractions", Results[ExtractionRun]))
+@router.operation("GET", "/extractions", Results[ExtractionRun], READER)
 async def list_extractions(query: _Owner, context: Context) -> Response:
     """List the extractions of a user's stored messages that were not undone, the latest first."""
     memory = await context.active_memory(query.user_id, project=query.project)
     return JsonResponse({"results": await memory.extractions()})
 
 
-@router.post("/extractions/{run}/undo", **route_options("undo_extraction", UndoneExtraction))
+@router.operation("POST", "/extractions/{run}/undo", UndoneExtraction, CONTRIBUTOR)
 async def undo_extraction(run: PathId, query: _Owner, context: Context) -> Response:
     """Take back what an extraction of stored messages has changed; its messages become unread."""
     memory = await context.writable_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.undo_extraction(run))
 
 
-@router.get("/jobs", **route_options("list_jobs", JobList))
+@router.operation("GET", "/jobs", JobList, READER)
 async def list_jobs(query: _Owner, context: Context) -> Response:
     """List the background work of a user's last day."""
     jobs = await (await context.active_memory(query.user_id, project=query.project)).jobs()
     return JsonResponse({"results": [_public_job(job) for job in jobs]})
 
 
-@router.get("/jobs/{job_id}", **route_options("read_job", Job))
+@router.operation("GET", "/jobs/{job_id}", Job, READER)
 async def read_job(job_id: PathId, query: _Owner, context: Context) -> Response:
     """Read the state of background work, for a day; a later process goes on with what is left."""
     job = await (await context.active_memory(query.user_id, project=query.project)).job(job_id)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, get_args
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic_core import to_json
 
 from memrecall.errors import CallerError
@@ -29,16 +29,16 @@ from memrecall.server.http.models import (
     WriteReceipt,
     WriteRequest,
 )
-from memrecall.server.http.openapi import route_options
-from memrecall.server.http.responses import JsonResponse, JsonRoute, items_response, page_response
+from memrecall.server.http.openapi import CONTRIBUTOR, READER, OperationRouter
+from memrecall.server.http.responses import JsonResponse, items_response, page_response
 from memrecall.store import ScopedMessage, WriteStatus
 
-router = APIRouter(prefix="/v1", tags=["messages"], route_class=JsonRoute)
+router = OperationRouter("messages")
 
 MESSAGE_FIELDS: tuple[str, ...] = get_args(ReturnField)
 
 
-@router.get("/users/{user_id}/messages", **route_options("read_messages", MessagePage))
+@router.operation("GET", "/users/{user_id}/messages", MessagePage, READER)
 async def read_messages(
     user_id: PathId, query: Annotated[RangeQuery, Query()], context: Context
 ) -> Response:
@@ -51,7 +51,7 @@ async def read_messages(
     return await page_response(page.items, MESSAGE_FIELDS, next_cursor=page.next_cursor)
 
 
-@router.post("/users/{user_id}/messages", **route_options("write_messages", WriteReceipt))
+@router.operation("POST", "/users/{user_id}/messages", WriteReceipt, CONTRIBUTOR)
 async def write_messages(user_id: PathId, body: WriteRequest, context: Context) -> Response:
     """Store messages, all or none. Storing the same message again is not an error; storing another
     content under a known `message_id` is. A `message_id` that was erased stays so: its `status` is
@@ -76,9 +76,7 @@ async def write_messages(user_id: PathId, body: WriteRequest, context: Context) 
     return JsonResponse({"stored": result.stored, "items": items})
 
 
-@router.get(
-    "/users/{user_id}/messages/{message_id}/neighbors", **route_options("read_neighbors", Neighbors)
-)
+@router.operation("GET", "/users/{user_id}/messages/{message_id}/neighbors", Neighbors, READER)
 async def read_neighbors(
     user_id: PathId, message_id: PathId, query: Annotated[NeighborsQuery, Query()], context: Context
 ) -> Response:
@@ -91,7 +89,7 @@ async def read_neighbors(
     return await page_response(page.items, MESSAGE_FIELDS)
 
 
-@router.get("/users/{user_id}/messages/{message_id}", **route_options("read_message", ChatMessage))
+@router.operation("GET", "/users/{user_id}/messages/{message_id}", ChatMessage, READER)
 async def read_message(user_id: PathId, message_id: PathId, context: Context) -> Response:
     """Read one message."""
     scope = await context.readable_scope(user_id)
@@ -99,9 +97,7 @@ async def read_message(user_id: PathId, message_id: PathId, context: Context) ->
     return JsonResponse(message.model_dump(include=set(MESSAGE_FIELDS)))
 
 
-@router.delete(
-    "/users/{user_id}/messages/{message_id}", **route_options("delete_message", DeletedMessage)
-)
+@router.operation("DELETE", "/users/{user_id}/messages/{message_id}", DeletedMessage, CONTRIBUTOR)
 async def delete_message(user_id: PathId, message_id: PathId, context: Context) -> Response:
     """Hide a message and the memories that were derived from it alone. Its id is also one of
     `/v1/memories/{memory_id}`, where `undo` restores all and `purge` erases it. Deleting it again
@@ -113,7 +109,7 @@ async def delete_message(user_id: PathId, message_id: PathId, context: Context) 
     return JsonResponse(report)
 
 
-@router.post("/messages/lexical_search", **route_options("search_messages_by_words", LexicalPage))
+@router.operation("POST", "/messages/lexical_search", LexicalPage, READER)
 async def search_messages_by_words(body: LexicalSearchRequest, context: Context) -> Response:
     """Search by words, the most relevant first; ties are ordered by time (the later first), then
     by `message_id`. All pages show the messages as of the first page.
@@ -142,9 +138,7 @@ async def search_messages_by_words(body: LexicalSearchRequest, context: Context)
     )
 
 
-@router.post(
-    "/messages/semantic_search", **route_options("search_messages_by_meaning", NearMessages)
-)
+@router.operation("POST", "/messages/semantic_search", NearMessages, READER)
 async def search_messages_by_meaning(body: SemanticSearchRequest, context: Context) -> Response:
     """Search by meaning: the messages with the highest cosine similarity; ties are ordered as in
     the lexical search.

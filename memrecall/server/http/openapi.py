@@ -1,19 +1,20 @@
 """The OpenAPI document with errors and recorded examples, and a page that lists the endpoints."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib import resources
 from types import UnionType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import Response
+from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
+from memrecall.scope import SpaceRole
 from memrecall.server.errors import STATUS
-from memrecall.server.http.responses import MEDIA_TYPE, JsonResponse
+from memrecall.server.http.responses import MEDIA_TYPE, JsonResponse, JsonRoute
 from memrecall.store import WriteProblem
 
 _BODY_ERRORS = (408, 413, 415)
@@ -39,6 +40,11 @@ _PAGE_HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
 }
+
+
+READER, CONTRIBUTOR, ADMIN = SpaceRole
+ROLE_OF_OPERATION: dict[str, SpaceRole] = {}  # the least role that it needs in a space
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class Health(BaseModel):
@@ -106,6 +112,38 @@ def route_options(
         "response_model": None,
         "response_class": JsonResponse if model is not None else PlainTextResponse,
     }
+
+
+class OperationRouter(APIRouter):
+    """A family of operations: each is declared once, with its result and the role that it needs."""
+
+    def __init__(self, tag: str, prefix: str = "/v1") -> None:
+        super().__init__(prefix=prefix, tags=[tag], route_class=JsonRoute)
+
+    def operation(
+        self,
+        method: str,
+        path: str,
+        result: type | UnionType | None,
+        role: SpaceRole | None = None,
+        *,
+        also: Sequence[str] = (),
+        **options: Any,
+    ) -> Callable[[Handler], Handler]:
+        """Declare the operation that its handler is named after.
+
+        `role` is the least role that it needs in a space: without one, it cannot be called there.
+        """
+
+        def declare(handler: Handler) -> Handler:
+            name = handler.__name__
+            if role is not None:
+                ROLE_OF_OPERATION[name] = role
+            options_of_route = {**route_options(name, result, also=also), **options}
+            self.add_api_route(path, handler, methods=[method], **options_of_route)
+            return handler
+
+        return declare
 
 
 def complete_document(document: dict[str, Any], description: str) -> dict[str, Any]:

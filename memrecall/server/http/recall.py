@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import Field, model_validator
 from pydantic_core import to_json
@@ -34,13 +34,12 @@ from memrecall.server.http.models import (
     SessionId,
     accept_messages,
 )
-from memrecall.server.http.openapi import route_options
+from memrecall.server.http.openapi import READER, OperationRouter
 from memrecall.server.http.responses import (
     EVENT_STREAM,
     MEDIA_TYPE,
     PLAIN_TEXT,
     EventStream,
-    JsonRoute,
     ServerEvent,
     accepts,
     run_while_connected,
@@ -52,7 +51,7 @@ from memrecall.types import Language, Moment, Role, TimeZone
 MAX_CONVERSATION = 200
 MAX_LIMITS = Limits(iterations=10, model_calls=60, tool_calls=120, tokens=500_000, seconds=300.0)
 
-router = APIRouter(prefix="/v1", tags=["recall"], route_class=JsonRoute)
+router = OperationRouter("recall")
 
 
 _Conversation = Annotated[
@@ -135,9 +134,8 @@ class RecallRequest(RequestModel):
         return sum(len(message.text) for message in self.conversation())
 
 
-@router.post(
-    "/users/{user_id}/recall",
-    **route_options("recall_memories", RecallResult, also=(EVENT_STREAM, PLAIN_TEXT)),
+@router.operation(
+    "POST", "/users/{user_id}/recall", RecallResult, READER, also=(EVENT_STREAM, PLAIN_TEXT)
 )
 async def recall_memories(
     user_id: PathId, body: RecallRequest, request: Request, context: Context

@@ -2,20 +2,20 @@
 
 from typing import Annotated, Generic, TypeVar
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from memrecall.scope import SPACE_PREFIX, SpaceRole
 from memrecall.server.http.context import Context
 from memrecall.server.http.models import Digits, PathId, RequestModel
-from memrecall.server.http.openapi import route_options
-from memrecall.server.http.responses import JsonResponse, JsonRoute
+from memrecall.server.http.openapi import ADMIN, CONTRIBUTOR, READER, OperationRouter
+from memrecall.server.http.responses import JsonResponse
 from memrecall.store.database.cursors import LARGEST_LIST
 from memrecall.store.spaces import Invitation, Space
 from memrecall.types import NAME_LENGTH, CleanText, Id
 
-router = APIRouter(prefix="/v1/spaces", tags=["spaces"], route_class=JsonRoute)
-invitations = APIRouter(prefix="/v1/invitations", tags=["spaces"], route_class=JsonRoute)
+router = OperationRouter("spaces", "/v1/spaces")
+invitations = OperationRouter("spaces", "/v1/invitations")
 
 Item = TypeVar("Item")
 _Name = Annotated[CleanText, Field(max_length=NAME_LENGTH)]
@@ -65,7 +65,7 @@ class Results(BaseModel, Generic[Item]):
 _NO_NAME = SpaceName()
 
 
-@router.get("", **route_options("list_spaces", Results[Space]))
+@router.operation("GET", "", Results[Space])
 async def list_spaces(context: Context) -> Response:
     """List the spaces of the caller: of their user, and of the key itself."""
     scope, spaces = context.principal.member_scope(), context.library.store.spaces
@@ -74,7 +74,7 @@ async def list_spaces(context: Context) -> Response:
     return JsonResponse({"results": [found[name].as_dict() for name in sorted(found)]})
 
 
-@router.post("", **route_options("create_space", Space))
+@router.operation("POST", "", Space)
 async def create_space(body: NewSpace, context: Context) -> Response:
     """Create a space, whose first admin is the user of the request, or the key without one."""
     context.principal.require_write()
@@ -83,13 +83,13 @@ async def create_space(body: NewSpace, context: Context) -> Response:
     return JsonResponse(space.as_dict())
 
 
-@router.get("/{space_id}", **route_options("read_space", Space))
+@router.operation("GET", "/{space_id}", Space, READER)
 async def read_space(space_id: PathId, context: Context) -> Response:
     """Read the name, the description and the caller's role."""
     return JsonResponse(await (await context.memory(SPACE_PREFIX + space_id)).space_info())
 
 
-@router.delete("/{space_id}", **route_options("delete_space", dict[str, int]))
+@router.operation("DELETE", "/{space_id}", dict[str, int], ADMIN)
 async def delete_space(
     space_id: PathId,
     query: Annotated[SpaceName, Query()],
@@ -101,14 +101,14 @@ async def delete_space(
     return JsonResponse(await memory.delete_space(name=query.name or body.name))
 
 
-@router.get("/{space_id}/members", **route_options("list_members", Results[Row]))
+@router.operation("GET", "/{space_id}/members", Results[Row], READER)
 async def list_members(space_id: PathId, context: Context) -> Response:
     """List the users and keys that can see the space, oldest first; for admins the invited too."""
     memory = await context.memory(SPACE_PREFIX + space_id)
     return JsonResponse({"results": await memory.members()})
 
 
-@router.put("/{space_id}/members/{member}", **route_options("set_member", Row))
+@router.operation("PUT", "/{space_id}/members/{member}", Row, ADMIN)
 async def set_member(
     space_id: PathId, member: PathId, body: MemberRequest, context: Context
 ) -> Response:
@@ -121,7 +121,7 @@ async def set_member(
     return JsonResponse(await memory.set_member(member, body.role, name=body.name, invite=invite))
 
 
-@router.delete("/{space_id}/members/{member}", **route_options("remove_member", Row))
+@router.operation("DELETE", "/{space_id}/members/{member}", Row, READER)
 async def remove_member(space_id: PathId, member: PathId, context: Context) -> Response:
     """Remove a member, leave, or withdraw an invitation; what they wrote stays.
 
@@ -132,21 +132,21 @@ async def remove_member(space_id: PathId, member: PathId, context: Context) -> R
     return JsonResponse({"member": member, "event": "REMOVE"})
 
 
-@router.post("/{space_id}/promote", **route_options("promote_memory", Row))
-async def promote_to_space(space_id: PathId, body: MemoryReference, context: Context) -> Response:
+@router.operation("POST", "/{space_id}/promote", Row, CONTRIBUTOR, summary="Promote To Space")
+async def promote_memory(space_id: PathId, body: MemoryReference, context: Context) -> Response:
     """Copy a memory of the caller to the space, with its messages; again: the same copy."""
     memory = await context.promoting_memory(space_id)
     return JsonResponse(await memory.promote(body.memory_id, space_id))
 
 
-@router.post("/{space_id}/demote", **route_options("demote_memory", Row))
+@router.operation("POST", "/{space_id}/demote", Row, CONTRIBUTOR)
 async def demote_memory(space_id: PathId, body: MemoryReference, context: Context) -> Response:
     """Erase a copy that the caller promoted."""
     memory = await context.promoting_memory(space_id)
     return JsonResponse(await memory.demote(body.memory_id, space_id))
 
 
-@router.get("/{space_id}/audit", **route_options("read_space_audit", Results[Row]))
+@router.operation("GET", "/{space_id}/audit", Results[Row], READER)
 async def read_space_audit(
     space_id: PathId, query: Annotated[AuditQuery, Query()], context: Context
 ) -> Response:
@@ -155,20 +155,20 @@ async def read_space_audit(
     return JsonResponse({"results": await memory.audit(limit=query.limit, after=query.after)})
 
 
-@invitations.get("", **route_options("list_invitations", Results[Invitation]))
+@invitations.operation("GET", "", Results[Invitation])
 async def list_invitations(context: Context) -> Response:
     """List the spaces that the user of the request is invited to."""
     return JsonResponse({"results": await (await context.memory()).invitations()})
 
 
-@invitations.post("/{space_id}/accept", **route_options("accept_invitation", Space))
+@invitations.operation("POST", "/{space_id}/accept", Space)
 async def accept_invitation(space_id: PathId, context: Context) -> Response:
     """Join the space, with the role of the invitation."""
     memory = await context.writable_memory(None)
     return JsonResponse(await memory.accept_invitation(space_id))
 
 
-@invitations.post("/{space_id}/decline", **route_options("decline_invitation", Row))
+@invitations.operation("POST", "/{space_id}/decline", Row)
 async def decline_invitation(space_id: PathId, context: Context) -> Response:
     """Decline to join the space; its admins see that in its log."""
     memory = await context.writable_memory(None)

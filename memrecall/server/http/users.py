@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import fields
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -25,12 +25,11 @@ from memrecall.server.http.models import (
     RequestModel,
     SessionRequest,
 )
-from memrecall.server.http.openapi import route_options
+from memrecall.server.http.openapi import ADMIN, CONTRIBUTOR, READER, OperationRouter
 from memrecall.server.http.responses import (
     LINES_TYPE,
     LINES_TYPES,
     JsonResponse,
-    JsonRoute,
     run_while_connected,
 )
 from memrecall.store import WriteStatus
@@ -38,7 +37,7 @@ from memrecall.types import ProjectLabel
 
 log = logging.getLogger("memrecall.server")
 
-router = APIRouter(prefix="/v1", tags=["users"], route_class=JsonRoute)
+router = OperationRouter("users")
 
 MAX_STATE_TOKENS = 100_000
 STATE_TOKENS = 1_000
@@ -221,16 +220,14 @@ class ExportStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-@router.get("/state", **route_options("read_state", SessionStateAnswer))
+@router.operation("GET", "/state", SessionStateAnswer, READER)
 async def read_state(query: Annotated[StateQuery, Query()], context: Context) -> Response:
     """Read a session within a token budget, for a prompt: summaries, then its last messages."""
     memory = await context.active_memory(query.user_id, query.agent_id, query.project)
     return JsonResponse(await memory.state(**query.arguments()))
 
 
-@router.post(
-    "/sessions/{session_id}/summarize", **route_options("summarize_session", SummarizedSession)
-)
+@router.operation("POST", "/sessions/{session_id}/summarize", SummarizedSession, CONTRIBUTOR)
 async def summarize_session(
     session_id: PathId, body: SummarizeRequest, context: Context
 ) -> Response:
@@ -244,7 +241,7 @@ async def summarize_session(
     return JsonResponse(report)
 
 
-@router.post("/sessions/{session_id}/end", **route_options("end_session", EndedSession))
+@router.operation("POST", "/sessions/{session_id}/end", EndedSession, ADMIN)
 async def end_session(session_id: PathId, body: EndSessionRequest, context: Context) -> Response:
     """End a session: its summary becomes a memory, and new messages in it are refused."""
     memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
@@ -253,7 +250,7 @@ async def end_session(session_id: PathId, body: EndSessionRequest, context: Cont
     return JsonResponse(report)
 
 
-@router.post("/sweep", **route_options("sweep_memories", SweepReport))
+@router.operation("POST", "/sweep", SweepReport, ADMIN)
 async def sweep_memories(body: SweepRequest, context: Context) -> Response:
     """Find the memories that a retention policy removes; without `dry_run`, remove them."""
     memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
@@ -262,7 +259,7 @@ async def sweep_memories(body: SweepRequest, context: Context) -> Response:
     return JsonResponse(report)
 
 
-@router.get("/users/{user_id}/export", **route_options("export_user", None, also=(LINES_TYPE,)))
+@router.operation("GET", "/users/{user_id}/export", None, ADMIN, also=(LINES_TYPE,))
 async def export_user(
     user_id: PathId, query: Annotated[ExportQuery, Query()], context: Context
 ) -> Response:
@@ -274,10 +271,8 @@ async def export_user(
     return ExportStream(memory.export(project=query.project, kinds=query.kinds), context, user_id)
 
 
-@router.post(
-    "/users/{user_id}/import",
-    **route_options("import_user", ImportedRows),
-    openapi_extra=_BODY_OF_LINES,
+@router.operation(
+    "POST", "/users/{user_id}/import", ImportedRows, ADMIN, openapi_extra=_BODY_OF_LINES
 )
 async def import_user(user_id: PathId, request: Request, context: Context) -> Response:
     """Import lines of an export, all or none; rows that exist already stay as they are. A large
@@ -293,7 +288,7 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
     return JsonResponse({"rows": counts, **{name: getattr(counts, name) for name in names}})
 
 
-@router.delete("/users/{user_id}", **route_options("erase_user", ErasedUser))
+@router.operation("DELETE", "/users/{user_id}", ErasedUser, ADMIN)
 async def erase_user(
     user_id: PathId, query: Annotated[ErasureQuery, Query()], context: Context
 ) -> Response:
