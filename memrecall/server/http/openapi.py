@@ -128,15 +128,16 @@ class OperationRouter(APIRouter):
         role: SpaceRole | None = None,
         *,
         also: Sequence[str] = (),
+        operation_id: str = "",
         **options: Any,
     ) -> Callable[[Handler], Handler]:
-        """Declare the operation that its handler is named after.
+        """Declare an operation, by default under the name of its handler.
 
         `role` is the least role that it needs in a space: without one, it cannot be called there.
         """
 
         def declare(handler: Handler) -> Handler:
-            name = handler.__name__
+            name = operation_id or handler.__name__
             if role is not None:
                 ROLE_OF_OPERATION[name] = role
             options_of_route = {**route_options(name, result, also=also), **options}

@@ -132,8 +132,8 @@ async def remove_member(space_id: PathId, member: PathId, context: Context) -> R
     return JsonResponse({"member": member, "event": "REMOVE"})
 
 
-@router.operation("POST", "/{space_id}/promote", Row, CONTRIBUTOR, summary="Promote To Space")
-async def promote_memory(space_id: PathId, body: MemoryReference, context: Context) -> Response:
+@router.operation("POST", "/{space_id}/promote", Row, CONTRIBUTOR, operation_id="promote_memory")
+async def promote_to_space(space_id: PathId, body: MemoryReference, context: Context) -> Response:
     """Copy a memory of the caller to the space, with its messages; again: the same copy."""
     memory = await context.promoting_memory(space_id)
     return JsonResponse(await memory.promote(body.memory_id, space_id))
