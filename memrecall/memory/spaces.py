@@ -13,7 +13,6 @@ from memrecall.errors import Forbidden, InvalidArgument, NotFound
 from memrecall.memory.base import MemoryBase
 from memrecall.scope import KEY_MEMBER, Permission, Scope, SpaceRole, qualify_key, space_owner
 from memrecall.store import Key, MemoryQuery, Store
-from memrecall.store.memories.insertion import promote_memory
 from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage, format_time
 
 AnyMemory = TypeVar("AnyMemory", bound="SpacesMixin")
@@ -257,9 +256,8 @@ class SpacesMixin(MemoryBase):
         signed = await library.store.spaces.sign(inside, copies)
         names = await library.store.spaces.names(inside.user_id)
         copy = _copy_memory(own, record, names.get(inside.author or ""))
-        where = inside.with_session(_PROMOTED)
-        origin, database = record.provenance.origin, library.store.database
-        is_new = await promote_memory(database, where, copy, signed, origin)
+        changes = library.store.changes(inside.with_session(_PROMOTED))
+        is_new = await changes.promote(copy, signed, record.provenance.origin)
         if is_new:
             library.vectors.expect({inside.user_id: 1 + len(signed)})
         key = qualify_key(space_id, str(copy.memory_key))

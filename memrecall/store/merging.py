@@ -34,7 +34,7 @@ from memrecall.store.database.tables import (
     tombstones,
     users,
 )
-from memrecall.store.memories.expiry import MessageExpiry
+from memrecall.store.memories.removal import MessageRemover
 from memrecall.store.messages import WriteStatus
 
 _BATCH = 500
@@ -101,7 +101,7 @@ class Merge:
         # Exports of earlier versions do not say when messages expire.
         expiring = (row for row in rows["memories"] if row.get("expires_at"))
         sources = {name for row in expiring for name in row["source_message_ids"]}
-        MessageExpiry(connection, locks, user_id).follow(sources)
+        MessageRemover(connection, locks, user_id).follow_expiry(sources)
         locks.save(connection, is_activity=False)
         # Last, because the export may say that the user is disabled. A space keeps its name.
         for row in rows["users"] if is_new or not is_space else ():

@@ -38,7 +38,7 @@ from memrecall.store.database.tables import (
     users,
 )
 from memrecall.store.imports import id_of_label, label_import, new_import_id
-from memrecall.store.memories.insertion import PERSONAL
+from memrecall.store.memories.writer import PERSONAL
 from memrecall.store.merging import DATABASE_COLUMNS, EXPORTED_TABLES, ExportedRow, Merge
 from memrecall.store.messages import WriteStatus
 from memrecall.store.privacy import protect_row

@@ -8,21 +8,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, Self
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound, OutdatedPlan
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
+from memrecall.store.database.tables import memories
 from memrecall.store.memories.history import EDITABLE_FIELDS, LAST_CHANGE, AuditEntry, write_entry
-from memrecall.store.memories.insertion import with_key
 from memrecall.store.memories.removal import MemoryRemover, Removal
-from memrecall.store.memories.writer import MemoryWriter
-from memrecall.store.messages import MessageBatch, ScopedMessage, WriteResult, insert_messages
+from memrecall.store.memories.writer import MemoryWriter, with_key
+from memrecall.store.messages import (
+    MessageBatch,
+    ScopedMessage,
+    WriteResult,
+    WriteStatus,
+    insert_messages,
+    release_ids,
+)
 from memrecall.store.privacy import protect_new, protect_values
 from memrecall.store.texts import truncate
 from memrecall.store.timeline import Reading, note_reading
-from memrecall.text.privacy import PrivacyPolicy
 from memrecall.types import ID_LENGTH, NewMemory, NewMessage, Origin, check_text
 
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
@@ -182,8 +188,7 @@ class MemoryChanges:
 
         def write(writer: MemoryWriter) -> list[str]:
             nonlocal unread
-            changed, is_last = writer.take_back(run, _TAKEN_BACK)
-            unread = writer.forget_reading(run) if is_last else None
+            changed, unread = writer.take_back(run, _TAKEN_BACK)
             return changed
 
         changed = await self._write(AuditEntry("undo_extraction", actor, run), write)
@@ -205,7 +210,15 @@ class MemoryChanges:
         `reading` that the plan comes from are noted as read with it; Conflict if a run may not read
         them any more.
         """
-        steps = [_protect_step(self._database.privacy, step) for step in steps]
+        privacy = self._database.privacy
+        steps = [
+            replace(
+                step,
+                memory=step.memory and protect_new(privacy, step.memory),
+                reason=privacy.redact(step.reason),
+            )
+            for step in steps
+        ]
 
         def work(connection: Connection) -> list[PlanOutcome]:
             locks = lock_scopes(connection, [self._scope], with_sessions=False)
@@ -263,9 +276,45 @@ class MemoryChanges:
             named = zip(result.ids, messages, strict=True)
             projects = {name: message.project for name, message in named}
             for origin, group in new_memories.items():
-                writer.insert(group, origin, stored_rows={}, projects=projects)
+                writer.insert(group, origin, projects, stored_rows={})
             locks.save(connection)
             return result.of_items(messages), keys
+
+        return await self._database.transact(work)
+
+    async def promote(
+        self, memory: NewMemory, sources: Sequence[NewMessage], origin: Origin
+    ) -> bool:
+        """Store a copy of a memory and its messages in the scope's space, all or nothing.
+
+        Return False if the space has the copy already.
+        """
+        key, actor = str(memory.memory_key), str(self._scope.member)
+        user_id = self._scope.user_id
+        entries = [ScopedMessage(self._scope, message) for message in sources]
+
+        def work(connection: Connection) -> bool:
+            locks = lock_scopes(connection, [self._scope], with_sessions=True)
+            stored = select(memories.c.deleted_at).where(
+                memories.c.user_id == user_id, memories.c.memory_key == key
+            )
+            for row in connection.execute(stored).all():
+                if row.deleted_at is not None:
+                    raise Conflict(
+                        f"memory {key!r} was deleted in the space", hint="Undo that first"
+                    )
+                return False
+            result = insert_messages(connection, MessageBatch(entries), locks)
+            results = zip(result.ids, entries, result.statuses, strict=True)
+            erased = [(name, e) for name, e, status in results if status is WriteStatus.ERASED]
+            if erased:  # taken back before: stored by the same ids, from which `demote` knows them
+                release_ids(connection, user_id, "message", [name for name, _ in erased])
+                insert_messages(connection, MessageBatch([entry for _, entry in erased]), locks)
+            copy = memory.model_copy(update={"source_message_ids": result.ids})
+            MemoryWriter(connection, locks, self._scope, actor).add([copy], origin)
+            write_entry(connection, self._scope, AuditEntry("promote", actor, key), locks.now)
+            locks.save(connection)
+            return True
 
         return await self._database.transact(work)
 
@@ -349,11 +398,6 @@ class MemoryChanges:
         return await self._database.transact(work)
 
 
-def _protect_step(privacy: PrivacyPolicy, step: PlanStep) -> PlanStep:
-    memory = step.memory and protect_new(privacy, step.memory)
-    return replace(step, memory=memory, reason=privacy.redact(step.reason))
-
-
 def _only(keys: Sequence[str]) -> str | None:
     return keys[0] if len(keys) == 1 else None
 
@@ -382,14 +426,22 @@ def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory) -> Pl
         if writer.must_stay(other, step.origin):
             memory = memory.as_claim(other)
             step = replace(step, reason="what it contradicts was said by others, and is kept")
-            if own := writer.find_own_claim(other) if writer.is_shared else None:
+            if own := writer.find_own_claim(other):
                 return _supersede(writer, step, memory, own)
         else:
-            apply = _supersede if step.event == "UPDATE" else _precede
             try:
-                return apply(writer, step, memory, other)
+                if step.event == "UPDATE":
+                    return _supersede(writer, step, memory, other)
+                key = writer.precede(other, memory, step.origin, step.reason)
+                return PlanOutcome.of_content(
+                    "ADD" if key else "NONE",
+                    key,
+                    memory.content,
+                    reason=step.reason,
+                    successor_key=other,
+                )
             except (NotFound, Conflict):
-                # It was deleted or superseded meanwhile.
+                # It was deleted or superseded since the plan was made.
                 step = replace(step, reason=f"{step.reason}; what it replaces is gone already")
     writer.add([memory], step.origin)
     return PlanOutcome.of_content(
@@ -405,13 +457,6 @@ def _supersede(writer: MemoryWriter, step: PlanStep, memory: NewMemory, old: str
     fields = {"previous_key": old, "previous_text": writer.find_content(old)}
     key = writer.supersede(old, memory, step.origin, step.reason)
     return PlanOutcome.of_content("UPDATE", key, memory.content, reason=step.reason, **fields)
-
-
-def _precede(writer: MemoryWriter, step: PlanStep, memory: NewMemory, later: str) -> PlanOutcome:
-    key = writer.precede(later, memory, step.origin, step.reason)
-    event: PlanEvent = "ADD" if key else "NONE"
-    fields = {"reason": step.reason, "successor_key": later}
-    return PlanOutcome.of_content(event, key, memory.content, **fields)
 
 
 def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:

@@ -12,14 +12,14 @@ from typing import Any, Literal, cast
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
 
-from memrecall.errors import Conflict, NotFound
+from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
 from memrecall.store.database.cursors import KeyedPage
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, lock_users
 from memrecall.store.database.statements import filter_scope, mentions, new_id, select_by_keys
 from memrecall.store.database.tables import audit_log, memories, revisions, vectors
-from memrecall.types import Provenance, format_time, parse_stored_time
+from memrecall.types import format_time, parse_stored_time
 
 StoredRow = Mapping[Any, Any]  # values by column name
 RevisionEvent = Literal["UPDATE", "DELETE", "UNDO"]
@@ -54,6 +54,7 @@ _TIMES = frozenset({"valid_from", "valid_to", "expires_at", "deleted_at"})
 LAST_CHANGE = select(func.coalesce(func.max(memories.c.change_no), 0).label("change_no")).where(
     memories.c.user_id == bindparam("of_user")
 )
+_CAN_BE_UNDONE = (revisions.c.undone.is_(False), revisions.c.event != "UNDO")
 _VECTOR_KEY = (
     vectors.c.user_id == bindparam("of_user"),
     vectors.c.kind == "memory",
@@ -133,7 +134,12 @@ def write_changes(
     if not changes:
         return
     user_id = changes[0].row["user_id"]
-    numbers = _last_numbers(connection, user_id, [c.row["memory_key"] for c in changes])
+    key_column = revisions.c.memory_key
+    last = select(key_column, func.max(revisions.c.number).label("number"))
+    last = last.where(revisions.c.user_id == user_id).group_by(key_column)
+    keys = [change.row["memory_key"] for change in changes]
+    found = select_by_keys(connection, last, [key_column], keys)
+    numbers = {row["memory_key"]: row["number"] for row in found}
     rows, history = [], []
     for change in changes:
         key = change.row["memory_key"]
@@ -146,23 +152,12 @@ def write_changes(
     )
     connection.execute(statement.values(updated_at=locks.now), rows)
     connection.execute(insert(revisions), history)
-    _update_vectors(connection, locks, changes)
-
-
-def _last_numbers(connection: Connection, user_id: str, keys: Sequence[str]) -> dict[str, int]:
-    statement = select(revisions.c.memory_key, func.max(revisions.c.number).label("number"))
-    statement = statement.where(revisions.c.user_id == user_id).group_by(revisions.c.memory_key)
-    rows = select_by_keys(connection, statement, [revisions.c.memory_key], list(keys))
-    return {row["memory_key"]: row["number"] for row in rows}
-
-
-def _update_vectors(connection: Connection, locks: Locks, changes: Sequence[PendingChange]) -> None:
-    """Remove the vectors of changed texts; give the others to readers again."""
+    # The vectors of changed texts are removed; the others are given to readers again.
     stale = [change.key for change in changes if change.changes_text]
     if stale:
         connection.execute(delete(vectors).where(*_VECTOR_KEY), stale)
     current = [
-        {**change.key, "change_no": locks.next_change(change.row["user_id"])}
+        {**change.key, "change_no": locks.next_change(user_id)}
         for change in changes
         if not change.changes_text and not change.hides
     ]
@@ -174,25 +169,17 @@ def last_revision(
     connection: Connection, user_id: str, memory_key: str
 ) -> Mapping[str, Any] | None:
     """Return the latest change of a memory that was not undone, with its `before` as columns."""
-    statement = select(revisions).where(
-        revisions.c.user_id == user_id,
-        revisions.c.memory_key == memory_key,
-        revisions.c.undone.is_(False),
-        revisions.c.event != "UNDO",
-    )
+    of_memory = (revisions.c.user_id == user_id, revisions.c.memory_key == memory_key)
+    statement = select(revisions).where(*of_memory, *_CAN_BE_UNDONE)
     latest = statement.order_by(revisions.c.number.desc()).limit(1)
     row = connection.execute(latest).mappings().one_or_none()
     return _with_times(row) if row is not None else None
 
 
 def revisions_by(connection: Connection, user_id: str, successor: str) -> list[Mapping[str, Any]]:
-    """Return the changes that a memory made to those it took the place of, not undone ones."""
-    statement = select(revisions).where(
-        revisions.c.user_id == user_id,
-        revisions.c.other_key == successor,
-        revisions.c.undone.is_(False),
-        revisions.c.event != "UNDO",
-    )
+    """Return the changes that a memory made to the ones it superseded, without undone changes."""
+    by_successor = (revisions.c.user_id == user_id, revisions.c.other_key == successor)
+    statement = select(revisions).where(*by_successor, *_CAN_BE_UNDONE)
     ordered = statement.order_by(revisions.c.memory_key, revisions.c.number)
     return [_with_times(row) for row in connection.execute(ordered).mappings()]
 
@@ -214,12 +201,6 @@ def hidden_messages(connection: Connection, user_id: str, message_ids: Collectio
 def began(row: Mapping[Any, Any]) -> datetime:
     """Return when a stored memory began to hold."""
     return cast(datetime, row["valid_from"] or row["created_at"])
-
-
-def said_at(row: Mapping[Any, Any]) -> datetime:
-    """Return when a stored memory was said."""
-    provenance = Provenance.model_validate(row["provenance"])
-    return provenance.said_at or provenance.time
 
 
 def _with_times(row: Mapping[Any, Any]) -> Mapping[str, Any]:
@@ -272,31 +253,6 @@ def memory_not_found(memory_key: str) -> NotFound:
     return NotFound(f"there is no memory {memory_key!r}", hint="Check the key and the user")
 
 
-def require_unchanged(row: Mapping[Any, Any], since: datetime) -> None:
-    """Raise Conflict if a stored memory was changed after a moment."""
-    if row["updated_at"] > since:
-        raise Conflict(
-            f"memory {row['memory_key']!r} was changed at {format_time(row['updated_at'])}",
-            hint="Read it again",
-            reason="changed",
-            memory_key=row["memory_key"],
-        )
-
-
-def require_equal(row: Mapping[str, Any], stored: Any) -> None:
-    """Raise Conflict if a new memory is not the one that is stored with its key."""
-    # The checksum is that of the content before it was truncated.
-    new = {**row, "content": row["provenance"]["sha256"]}
-    old = {**stored, "content": stored["provenance"]["sha256"]}
-    for name in ("content", "summary", "memory_type", "sensitive"):
-        if new[name] != old[name]:
-            raise Conflict(
-                f"memory {row['memory_key']!r} is already stored with another {name}",
-                hint="Give the new memory its own key",
-                memory_key=row["memory_key"],
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """A change that a caller made; `target` is the key of what was changed, if it was one thing."""
@@ -315,11 +271,13 @@ def write_entry(connection: Connection, scope: Scope, entry: AuditEntry, now: da
         "user_id": scope.user_id,
         "agent_id": scope.agent_id,
         "entry_id": new_id("au"),
+        "action": entry.action,
+        "actor": scope.author or entry.actor,
+        "target": entry.target,
+        "count": entry.count,
         "at": now,
     }
-    fields = {name: getattr(entry, name) for name in ("action", "target", "count")}
-    fields["actor"] = scope.author or entry.actor
-    connection.execute(insert(audit_log), {**row, **fields})
+    connection.execute(insert(audit_log), row)
 
 
 class AuditLog:
@@ -341,15 +299,12 @@ class AuditLog:
 
     async def page(self, *, limit: int, after: str | None = None) -> KeyedPage[AuditEntry]:
         """Return a page of entries, latest first; `after` is the last id of the page before."""
-        statement = filter_scope(select(audit_log), audit_log, self._scope)
+        columns = [audit_log.c[name] for name in AuditEntry.__slots__]
+        statement = filter_scope(select(*columns), audit_log, self._scope)
         if after is not None:
             statement = statement.where(audit_log.c.entry_id < after)
         # Ids begin with the time of their creation.
         latest_first = statement.order_by(audit_log.c.entry_id.desc())
         rows = await self._database.fetch(latest_first.limit(limit + 1))
-        items = tuple(_to_entry(row) for row in rows[:limit])
+        items = tuple(AuditEntry(**row._mapping) for row in rows[:limit])
         return KeyedPage(items, items[-1].entry_id if len(rows) > limit else None)
-
-
-def _to_entry(row: Any) -> AuditEntry:
-    return AuditEntry(row.action, row.actor, row.target, row.count, row.at, row.entry_id)

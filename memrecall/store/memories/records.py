@@ -41,7 +41,7 @@ from memrecall.store.memories.history import (
     filter_visible,
     memory_not_found,
 )
-from memrecall.store.memories.insertion import MemoryInserter, with_key
+from memrecall.store.memories.writer import MemoryWriter, with_key
 from memrecall.store.messages import WriteResult
 from memrecall.store.privacy import protect_new
 from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_stored_time
@@ -91,7 +91,7 @@ class Memories:
 
         def work(connection: Connection) -> WriteResult:
             locks = lock_scopes(connection, [self._scope], with_sessions=False)
-            writer = MemoryInserter(connection, locks, self._scope, actor)
+            writer = MemoryWriter(connection, locks, self._scope, actor)
             result = writer.add(with_keys, origin)
             locks.save(connection)
             return result

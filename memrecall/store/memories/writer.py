@@ -1,17 +1,21 @@
-"""Every way to write a memory, inside a transaction that has locked its user."""
+"""Adding, correcting, superseding and ending memories, and taking that back.
 
+All of it happens in a transaction that has locked the user.
+"""
+
+import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, or_, select, update
+from sqlalchemy import Connection, Select, insert, or_, select, update
 
-from memrecall.errors import Conflict, NotFound
+from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.json_objects import check_metadata
-from memrecall.store.database.locks import agent_of
-from memrecall.store.database.statements import in_project, mentions
-from memrecall.store.database.tables import memories, revisions
-from memrecall.store.memories.expiry import MessageExpiry
+from memrecall.scope import Scope
+from memrecall.store.database.locks import Locks, agent_of
+from memrecall.store.database.statements import in_project, mentions, new_id, select_by_keys
+from memrecall.store.database.tables import memories, messages, revisions
 from memrecall.store.memories.history import (
     HIDDEN,
     PendingChange,
@@ -22,20 +26,144 @@ from memrecall.store.memories.history import (
     last_revision,
     mark_undone,
     memory_not_found,
-    require_unchanged,
     revisions_by,
-    said_at,
     write_changes,
 )
-from memrecall.store.memories.insertion import MemoryInserter, with_key
-from memrecall.store.memories.removal import MessageRemover
+from memrecall.store.memories.removal import MessageRemover, sources_of
+from memrecall.store.messages import (
+    WriteResult,
+    WriteStatus,
+)
 from memrecall.store.texts import truncate, with_search_text
 from memrecall.store.timeline import forget_reading
-from memrecall.types import NewMemory, Origin
+from memrecall.types import DIGESTS, USER, NewMemory, Origin, Provenance, format_time
+
+PERSONAL = frozenset({"user_profile", "user_preference", "relationship", "habit"})
+_NOT_COLUMNS = {"content", "source_message_ids", "conflicts_with", "doubts", "said_at"}
 
 
-class MemoryWriter(MemoryInserter):
+class MemoryWriter:
     """Writes one scope's memories in one transaction; the caller locks and saves the locks."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        locks: Locks,
+        scope: Scope,
+        actor: str,
+        run: str | None = None,
+    ) -> None:
+        self._connection = connection
+        self._locks = locks
+        self._scope = scope
+        self._actor = actor
+        self._run = run  # the extraction of stored messages, if that writes
+        self._messages = MessageRemover(connection, locks, scope.user_id)
+
+    def add(
+        self, batch: Sequence[NewMemory], origin: Origin, *, supersedes: str | None = None
+    ) -> WriteResult:
+        """Insert memories that have keys; one that is stored already must be the same.
+
+        InvalidArgument if a source is not stored, Conflict if a message has one of the keys.
+        """
+        of_user = messages.c.user_id == self._scope.user_id
+        sources = sorted({name for memory in batch for name in memory.source_message_ids})
+        statement = select(messages.c.message_id, messages.c.project).where(of_user)
+        rows = select_by_keys(self._connection, statement, [messages.c.message_id], sources)
+        projects = {row["message_id"]: row["project"] for row in rows}
+        missing = [name for name in sources if name not in projects]
+        if missing:
+            raise InvalidArgument(
+                f"source message {missing[0]!r} does not exist", hint="Store the message first"
+            )
+        keys = sorted({str(memory.memory_key) for memory in batch})
+        statement = select(messages.c.message_id).where(of_user)
+        conflicts = select_by_keys(self._connection, statement, [messages.c.message_id], keys)
+        if conflicts:
+            raise Conflict(
+                f"memory_key {conflicts[0]['message_id']!r} is the id of a message",
+                hint="Give the memory another key",
+            )
+        same = select(memories).where(memories.c.user_id == self._scope.user_id)
+        rows = select_by_keys(self._connection, same, [memories.c.memory_key], keys)
+        stored_rows = {row["memory_key"]: row for row in rows}
+        return self.insert(batch, origin, projects, stored_rows, supersedes)
+
+    def insert(
+        self,
+        batch: Sequence[NewMemory],
+        origin: Origin,
+        projects: Mapping[str, str | None],
+        stored_rows: Mapping[str, Any],
+        supersedes: str | None = None,
+    ) -> WriteResult:
+        """Insert memories with keys and existing sources, without those among the stored rows.
+
+        `projects` has the project of each source.
+        """
+        new_rows: dict[str, dict[str, Any]] = {}
+        statuses: list[WriteStatus] = []
+        session = None
+        if self._scope.session_id is not None:
+            session = self._locks.open_session(self._connection, self._scope)
+        for memory in batch:
+            row = {**self._to_row(memory, origin, projects), "supersedes": supersedes}
+            stored = stored_rows.get(row["memory_key"], new_rows.get(row["memory_key"]))
+            statuses.append(WriteStatus.NEW if stored is None else WriteStatus.SAME)
+            if stored is not None:
+                _require_equal(row, stored)
+                continue
+            if session is not None and self._run is None:  # its messages were said before its end
+                session.require_open()
+            if row["memory_type"] in DIGESTS:  # it expires with the first of its sources
+                ends = (row["expires_at"], self._messages.first_expiry(row["source_message_ids"]))
+                row["expires_at"] = min(filter(None, ends), default=None)
+            row["change_no"] = self._locks.next_change(self._scope.user_id)
+            new_rows[row["memory_key"]] = row
+        if new_rows:
+            self._connection.execute(insert(memories), list(new_rows.values()))
+            expiring = [row for row in new_rows.values() if row["expires_at"] is not None]
+            self._messages.follow_expiry(sources_of(expiring))
+        return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(statuses))
+
+    def _to_row(
+        self, memory: NewMemory, origin: Origin, projects: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        content, truncated = truncate(memory.content)
+        provenance = Provenance(
+            origin=origin,
+            actor=self._actor,
+            session_id=self._scope.session_id,
+            time=self._locks.now,
+            sha256=hashlib.sha256(memory.content.encode()).hexdigest(),
+            conflicts_with=memory.conflicts_with,
+            doubts=memory.doubts,
+            said_at=memory.said_at,
+            run=self._run,
+        )
+        # Who the user is and what they like holds in every project. Other memories belong to the
+        # scope's project, else to their own, else to that of the last source that has one.
+        project = None
+        is_about_user = memory.subject in (None, USER, memory.speaker)
+        if memory.memory_type not in PERSONAL or not is_about_user:
+            of_sources = (projects.get(name) for name in reversed(memory.source_message_ids))
+            project = self._scope.project or memory.project or next(filter(None, of_sources), None)
+        row = {
+            **memory.model_dump(exclude=_NOT_COLUMNS),
+            "content": content,
+            "truncated": truncated,
+            "source_message_ids": list(memory.source_message_ids),
+            "user_id": self._scope.user_id,
+            "agent_id": agent_of(self._scope),
+            "session_id": self._scope.session_id,
+            "project": project,
+            "author": self._scope.author,
+            "provenance": provenance.model_dump(mode="json", exclude_defaults=True),
+            "created_at": self._locks.now,
+            "updated_at": self._locks.now,
+        }
+        return with_search_text(row, row)
 
     def update(self, memory_key: str, values: Mapping[str, Any], reason: str) -> None:
         """Correct fields of a memory; new metadata is merged into the old."""
@@ -52,7 +180,13 @@ class MemoryWriter(MemoryInserter):
 
     def supersede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str:
         """Add a memory in the place of another, which ends; return the new key."""
-        row = self._require_current(memory_key)
+        row = self._require(memory_key)
+        if row["superseded_by"] is not None:
+            raise Conflict(
+                f"memory {memory_key!r} was superseded by {row['superseded_by']!r}",
+                hint="Supersede that one",
+                reason="superseded",
+            )
         new = with_key(new.model_copy(update={"project": new.project or row["project"]}))
         if origin is not Origin.USER:  # Rewording a claim does not confirm it.
             new = new.as_claim(*row["provenance"].get("conflicts_with", ()))
@@ -64,16 +198,6 @@ class MemoryWriter(MemoryInserter):
         self._write(PendingChange(row, values, "UPDATE", reason, key))
         return str(key)
 
-    def _require_current(self, memory_key: str) -> StoredRow:
-        row = self._require(memory_key)
-        if row["superseded_by"] is not None:
-            raise Conflict(
-                f"memory {memory_key!r} was superseded by {row['superseded_by']!r}",
-                hint="Supersede that one",
-                reason="superseded",
-            )
-        return row
-
     def precede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str | None:
         """Add a memory that was said before another, as an earlier state in its history.
 
@@ -81,7 +205,8 @@ class MemoryWriter(MemoryInserter):
         """
         later = self._require(memory_key)
         while earlier := self._find_any(later["supersedes"]):
-            if said_at(earlier) <= (new.said_at or self._locks.now):
+            provenance = Provenance.model_validate(earlier["provenance"])
+            if (provenance.said_at or provenance.time) <= (new.said_at or self._locks.now):
                 break
             later = earlier
         if earlier is not None and earlier["content"] == new.content:
@@ -99,8 +224,8 @@ class MemoryWriter(MemoryInserter):
         end = max(began(successor), began(row))
         values = {"valid_to": end, "superseded_by": key, "superseded_reason": reason}
         self._write(PendingChange(row, values, "UPDATE", reason, key))
-        of_successor = (memories.c.user_id == self._scope.user_id, memories.c.memory_key == key)
-        statement = update(memories).where(*of_successor)
+        of_user = memories.c.user_id == self._scope.user_id
+        statement = update(memories).where(of_user, memories.c.memory_key == key)
         self._connection.execute(statement.values(supersedes=row["memory_key"]))
 
     def _relink(self, row: StoredRow, old_successor: StoredRow, successor: StoredRow) -> None:
@@ -131,8 +256,16 @@ class MemoryWriter(MemoryInserter):
 
     def require_unchanged(self, memory_key: str, since: datetime | None) -> None:
         """Raise Conflict if a memory was changed after a moment."""
-        if since is not None:
-            require_unchanged(self._find(memory_key), since)
+        if since is None:
+            return
+        changed_at = self._find(memory_key)["updated_at"]
+        if changed_at > since:
+            raise Conflict(
+                f"memory {memory_key!r} was changed at {format_time(changed_at)}",
+                hint="Read it again",
+                reason="changed",
+                memory_key=memory_key,
+            )
 
     def undo(self, memory_key: str) -> list[str]:
         """Take back the last change that was not taken back yet; return the changed keys.
@@ -141,17 +274,17 @@ class MemoryWriter(MemoryInserter):
         only its predecessors can be walked back further, so that two never hold in its place.
         """
         row = self._find(memory_key)
-        if self._has_expired(row) and not self._was_set_to_expire(memory_key):
+        last = last_revision(self._connection, self._scope.user_id, memory_key)
+        gave_expiry = last is not None and "expires_at" in last["before"]
+        if self._has_expired(row) and not gave_expiry:
             values = {"expires_at": None}
             self._write(PendingChange(row, values, "UNDO", "undo of its expiry"))
             return [memory_key]
         predecessor = self._find_any(row["supersedes"])
-        is_taken_back = predecessor is not None and predecessor["superseded_by"] != memory_key
-        last = None
-        if not is_taken_back:
-            last = last_revision(self._connection, self._scope.user_id, memory_key)
-        if last is None and predecessor is not None:
-            return self.undo(predecessor["memory_key"])
+        if predecessor is not None:
+            is_taken_back = predecessor["superseded_by"] != memory_key
+            if is_taken_back or last is None:
+                return self.undo(predecessor["memory_key"])
         if last is None:
             raise Conflict(
                 f"memory {memory_key!r} has no change to undo",
@@ -160,7 +293,11 @@ class MemoryWriter(MemoryInserter):
             )
         changes = self._changes_back(last)
         self._write(*changes)
-        self._show_sources(changes, last)
+        # The messages that a deletion hid are shown, and summaries are made with them again.
+        shown = set(last["before"].get(HIDDEN, {}).get("messages", ()))
+        self._messages.show(shown - hidden_messages(self._connection, self._scope.user_id, shown))
+        restored = [c.row for c in changes if c.row["deleted_at"] is not None and not c.hides]
+        self._messages.withdraw_summaries(sources_of(restored))
         return [change.row["memory_key"] for change in changes]
 
     def _has_expired(self, row: StoredRow) -> bool:
@@ -168,18 +305,12 @@ class MemoryWriter(MemoryInserter):
         expires_at = row["expires_at"]
         return row["deleted_at"] is None and bool(expires_at and expires_at <= self._locks.now)
 
-    def _was_set_to_expire(self, memory_key: str) -> bool:
-        """Return True if the change to undo is the one that gave a memory its expiry."""
-        last = last_revision(self._connection, self._scope.user_id, memory_key)
-        return last is not None and "expires_at" in last["before"]
-
     def undo_message(self, message_id: str) -> list[str]:
         """Show a deleted message, and the memories that were hidden with it; return these.
 
         Conflict if it is not deleted, or as long as a deleted memory hides it.
         """
-        remover = MessageRemover(self._connection, self._locks, self._scope.user_id)
-        rows = remover.find([message_id])
+        rows = self._messages.find([message_id])
         if not rows:
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         row = rows[0]
@@ -199,26 +330,13 @@ class MemoryWriter(MemoryInserter):
         taken_back = [self._last_deletion(key) for key in row["deletion"] or ()]
         changes = [self._taking_back(each) for each in taken_back if each is not None]
         self._write(*changes)
-        remover.end_deletion(message_id)
-        remover.show([message_id])
-        remover.withdraw_summaries([message_id])
+        self._messages.show_alone(message_id)
         return [change.row["memory_key"] for change in changes]
 
     def _last_deletion(self, memory_key: str) -> Mapping[str, Any] | None:
         """Return the deletion of a memory, None if it was restored or purged."""
         last = last_revision(self._connection, self._scope.user_id, memory_key)
         return last if last is not None and last["event"] == "DELETE" else None
-
-    def _show_sources(self, changes: Sequence[PendingChange], last: Mapping[str, Any]) -> None:
-        """Show the messages that a deletion hid; let summaries be made with them again."""
-        remover = MessageRemover(self._connection, self._locks, self._scope.user_id)
-        shown = set(last["before"].get(HIDDEN, {}).get("messages", ()))
-        others = hidden_messages(self._connection, self._scope.user_id, shown)
-        remover.show(shown - others)
-        is_restored = (c.row["deleted_at"] is not None and not c.hides for c in changes)
-        restored = [c.row for c, is_back in zip(changes, is_restored, strict=True) if is_back]
-        sources = {name for row in restored for name in row["source_message_ids"]}
-        remover.withdraw_summaries(sources)
 
     def _changes_back(self, last: Mapping[str, Any]) -> list[PendingChange]:
         """Return what takes back a change, with the others of the fact that made it."""
@@ -255,10 +373,11 @@ class MemoryWriter(MemoryInserter):
         restored = with_search_text(row, values)
         return PendingChange(row, restored, "UNDO", reason, revision["other_key"])
 
-    def take_back(self, run: str, limit: int) -> tuple[list[str], bool]:
+    def take_back(self, run: str, limit: int) -> tuple[list[str], int | None]:
         """Hide the last memories that an extraction added, and restore what they replaced.
 
-        Return the changed keys, and whether nothing of the run is left.
+        Return the changed keys and, once nothing of the run is left, how many messages are unread
+        again; until then None.
         """
         of_run = memories.c.provenance["run"].as_string() == run
         statement = filter_visible(select(memories.c.memory_key), self._scope)
@@ -267,8 +386,23 @@ class MemoryWriter(MemoryInserter):
         keys = list(self._connection.scalars(latest_first.limit(limit)))
         changed = [name for key in keys for name in self._take_back_memory(key, run)]
         if len(keys) == limit:
-            return changed, False
-        return changed + self._take_back_ends(run), True
+            return changed, None
+        # What it ended because somebody asked to forget it is restored last.
+        ended = select(revisions.c.memory_key, revisions.c.number).where(
+            revisions.c.user_id == self._scope.user_id,
+            revisions.c.run == run,
+            revisions.c.event == "DELETE",
+            revisions.c.other_key.is_(None),
+            revisions.c.undone.is_(False),
+        )
+        changes = []
+        for row in self._connection.execute(ended).all():
+            last = last_revision(self._connection, self._scope.user_id, row.memory_key)
+            if last is not None and last["number"] == row.number:  # nobody has changed it since
+                changes.append(self._taking_back(last))
+        self._write(*changes)
+        changed += [change.row["memory_key"] for change in changes]
+        return changed, forget_reading(self._connection, self._scope, run)
 
     def _take_back_memory(self, memory_key: str, run: str) -> list[str]:
         """Hide a memory that an extraction added; return it with what changed because of it.
@@ -291,27 +425,6 @@ class MemoryWriter(MemoryInserter):
             self._connection.execute(update(memories).where(*key).values(supersedes=None))
         self._write(hidden)
         return [memory_key, successor["memory_key"]]
-
-    def _take_back_ends(self, run: str) -> list[str]:
-        """Restore the memories that an extraction ended because somebody asked to forget them."""
-        statement = select(revisions.c.memory_key, revisions.c.number).where(
-            revisions.c.user_id == self._scope.user_id,
-            revisions.c.run == run,
-            revisions.c.event == "DELETE",
-            revisions.c.other_key.is_(None),
-            revisions.c.undone.is_(False),
-        )
-        changes = []
-        for row in self._connection.execute(statement).all():
-            last = last_revision(self._connection, self._scope.user_id, row.memory_key)
-            if last is not None and last["number"] == row.number:  # nobody has changed it since
-                changes.append(self._taking_back(last))
-        self._write(*changes)
-        return [change.row["memory_key"] for change in changes]
-
-    def forget_reading(self, run: str) -> int:
-        """Let the messages of an extraction be read again; return their number."""
-        return forget_reading(self._connection, self._scope, run)
 
     def find_content(self, memory_key: str) -> str | None:
         """Return the content of a memory of the user; None if there is none."""
@@ -355,7 +468,9 @@ class MemoryWriter(MemoryInserter):
         return {row.memory_key: False for row in said}
 
     def find_own_claim(self, memory_key: str) -> str | None:
-        """Return what the writer said against a memory of another member before."""
+        """Return what the writer of a space said against a memory of another member before."""
+        if self._scope.author is None:
+            return None
         statement = self._select_current(memories.c.memory_key, memories.c.provenance)
         named = mentions(memories.c.provenance, [memory_key])
         mine = statement.where(memories.c.author == self._scope.author, named)
@@ -378,8 +493,9 @@ class MemoryWriter(MemoryInserter):
             self._locks.require_own(self._scope, change.row["author"])
         actor = self._scope.author or self._actor
         write_changes(self._connection, self._locks, changes, actor, self._run)
-        expiry = MessageExpiry(self._connection, self._locks, self._scope.user_id)
-        expiry.follow({name for change in changes for name in change.expiring_sources})
+        self._messages.follow_expiry(
+            {name for change in changes for name in change.expiring_sources}
+        )
 
     def _find(self, memory_key: str) -> StoredRow:
         row = self._find_any(memory_key)
@@ -400,5 +516,22 @@ class MemoryWriter(MemoryInserter):
         return row
 
 
-def _holds(row: StoredRow) -> bool:
-    return row["deleted_at"] is None and row["valid_to"] is None
+def with_key(memory: NewMemory) -> NewMemory:
+    """Return the memory with its own key or a new one."""
+    if memory.memory_key is not None:
+        return memory
+    return memory.model_copy(update={"memory_key": new_id("mem")})
+
+
+def _require_equal(row: Mapping[str, Any], stored: Any) -> None:
+    """Raise Conflict if a new memory is not the one that is stored with its key."""
+    # The checksum is that of the content before it was truncated.
+    new = {**row, "content": row["provenance"]["sha256"]}
+    old = {**stored, "content": stored["provenance"]["sha256"]}
+    for name in ("content", "summary", "memory_type", "sensitive"):
+        if new[name] != old[name]:
+            raise Conflict(
+                f"memory {row['memory_key']!r} is already stored with another {name}",
+                hint="Give the new memory its own key",
+                memory_key=row["memory_key"],
+            )
