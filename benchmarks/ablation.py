@@ -42,8 +42,7 @@ sys.path.insert(0, str(REPOSITORY))
 from benchmarks.pairs import Answer, as_messages, open_set, run, share, summarize  # noqa: E402
 from benchmarks.report import Figures, print_figures, say, write_figures  # noqa: E402
 from memrecall import recall  # noqa: E402
-from memrecall.agent import prompt_view  # noqa: E402
-from memrecall.agent.offline import needs, policy  # noqa: E402
+from memrecall.agent import blocks, conversation, offline  # noqa: E402
 from memrecall.agent.tools import search  # noqa: E402
 from memrecall.chat import phrases  # noqa: E402
 from memrecall.evaluation.datasets import Question  # noqa: E402
@@ -86,11 +85,11 @@ LISTS: Mapping[str, Mapping[str, tuple[Patch, ...]]] = {
         ),
         "names as the first person": ((engine, "to_first_person", lambda query, _: query),),
         "numbers in lines": ((rerank, "_NUMBER", _NEVER),),
-        "greetings and thanks": ((policy, "is_greeting", _always(False)),),
+        "greetings and thanks": ((offline, "is_greeting", _always(False)),),
         "follow-ups without a content word": (
-            (policy.Situation, "is_follow_up", property(_always(False))),
+            (offline.Situation, "is_follow_up", property(_always(False))),
         ),
-        "lines before what is unlikely alone": ((policy, "LIKELY", 0.0),),
+        "lines before what is unlikely alone": ((offline, "LIKELY", 0.0),),
     },
     "about the user": {
         "the user as the first person": ((engine, "user_to_first_person", lambda query: query),),
@@ -101,9 +100,9 @@ LISTS: Mapping[str, Mapping[str, tuple[Patch, ...]]] = {
         ),
         "addresses before a question": ((search, "_ADDRESSED", _NEVER),),
     },
-    "hooks": {"stop words of hooks": ((prompt_view, "STOP_WORDS", _NO_WORDS),)},
+    "hooks": {"stop words of hooks": ((blocks, "STOP_WORDS", _NO_WORDS),)},
     "messages": {
-        "greetings and thanks": ((needs, "is_greeting", _always(False)),),
+        "greetings and thanks": ((conversation, "is_greeting", _always(False)),),
         "words of a language": ((phrases, "_ENGLISH", _NO_WORDS), (phrases, "_CHINESE", _NEVER)),
     },
 }
@@ -193,8 +192,8 @@ async def measure_messages(author: Author) -> Row:
     language = language_of_most(said)
     texts = [*questions, *said]
     return {
-        "questions with a recall": share(map(needs.needs_recall, questions)),
-        "messages with a recall": share(map(needs.needs_recall, said)),
+        "questions with a recall": share(map(conversation.needs_recall, questions)),
+        "messages with a recall": share(map(conversation.needs_recall, said)),
         "language": share(phrases.chat_language([text], []) == language for text in texts),
     }
 
@@ -252,7 +251,7 @@ async def _hook_block(library: Library, question: Question) -> str:
         as_of=now,
         clock=lambda: now or datetime.now(UTC),
     )
-    return prompt_view.write_relevant_block(
+    return blocks.write_relevant_block(
         result, _BLOCK_CHARACTERS, only_sure=True, request=question.query
     )
 

@@ -29,7 +29,7 @@ if not __package__:  # run as a file, not as a module
 
 from benchmarks.report import number, say  # noqa: E402
 from memrecall.agent import Recaller, RecallResult  # noqa: E402
-from memrecall.agent.trace_events import ResultEvent  # noqa: E402
+from memrecall.agent.trace import ResultEvent  # noqa: E402
 from memrecall.memory import Importer, Library  # noqa: E402
 from memrecall.scope import Permission, Scope  # noqa: E402
 from memrecall.settings import load_settings  # noqa: E402

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from memrecall.agent import TraceEvent
-from memrecall.agent.views.terminal import RecallView, heading
+from memrecall.agent.terminal_view import RecallView, heading
 from memrecall.dashboard.sample import SAMPLE_TIME, add_sample_chats
 from memrecall.memory import AsyncMemory, Importer, ImportReport, Library, recall
 from memrecall.settings import Settings

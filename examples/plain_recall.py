@@ -10,7 +10,7 @@ import asyncio
 from history import opened_history
 
 from memrecall import recall
-from memrecall.agent.trace_events import CallEvent
+from memrecall.agent.trace import CallEvent
 
 CONVERSATIONS: tuple[object, ...] = (
     "我之前说过我对什么东西过敏，不能点什么菜？",

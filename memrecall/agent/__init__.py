@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING
 from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from memrecall.agent.autogen.agent import MemRecallAgent
-    from memrecall.agent.autogen.context import MemoryContext
-    from memrecall.agent.autogen.memory import RecallMemory, RecallTool, memory_tools
+    from memrecall.agent.autogen import (
+        MemoryContext,
+        MemRecallAgent,
+        RecallMemory,
+        RecallTool,
+        memory_tools,
+    )
+    from memrecall.agent.blocks import write_block
     from memrecall.agent.driver import Recaller, RecallOptions
-    from memrecall.agent.prompt_view import write_block
     from memrecall.agent.result import (
         Certainty,
         RecalledMemory,
         RecallHandoff,
         RecallResult,
         StopReason,
+        Trace,
     )
     from memrecall.agent.tools.table import MEMRECALL_TOOLS
-    from memrecall.agent.trace import Trace
-    from memrecall.agent.trace_events import TraceEvent
+    from memrecall.agent.trace import TraceEvent
 
 __all__ = [
     "MEMRECALL_TOOLS",
@@ -46,14 +50,24 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        ".autogen.agent": ("MemRecallAgent",),
-        ".autogen.context": ("MemoryContext",),
-        ".autogen.memory": ("RecallMemory", "RecallTool", "memory_tools"),
+        ".autogen": (
+            "MemRecallAgent",
+            "MemoryContext",
+            "RecallMemory",
+            "RecallTool",
+            "memory_tools",
+        ),
         ".driver": ("RecallOptions", "Recaller"),
-        ".prompt_view": ("write_block",),
-        ".result": ("Certainty", "RecallHandoff", "RecallResult", "RecalledMemory", "StopReason"),
+        ".blocks": ("write_block",),
+        ".result": (
+            "Certainty",
+            "RecallHandoff",
+            "RecallResult",
+            "RecalledMemory",
+            "StopReason",
+            "Trace",
+        ),
         ".tools.table": ("MEMRECALL_TOOLS",),
-        ".trace": ("Trace",),
-        ".trace_events": ("TraceEvent",),
+        ".trace": ("TraceEvent",),
     },
 )

@@ -13,15 +13,20 @@ from typing import Any, TypedDict
 
 from memrecall import model
 from memrecall.agent.conversation import Conversation
-from memrecall.agent.dispatch import TOOL_SECONDS
-from memrecall.agent.loop import Finish, LoopContext, RecallLoop, Stop, Widen
-from memrecall.agent.offline.policy import OfflinePolicy
+from memrecall.agent.loop import TOOL_SECONDS, Finish, LoopContext, RecallLoop, Stop, Widen
+from memrecall.agent.offline import OfflinePolicy
 from memrecall.agent.policy import LARGEST_PROMPT, ModelPolicy, RecallPolicy
-from memrecall.agent.result import RecallResult, StopReason
+from memrecall.agent.result import RecallResult, Recorder, StopReason
 from memrecall.agent.result_builder import CAN_FALL_BACK, RunOutcome, build_result
 from memrecall.agent.state import UNKNOWN_USER, RecallState, Window, has_knowledge, read_version
-from memrecall.agent.trace import Observer, Recorder, stream_events
-from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
+from memrecall.agent.trace import (
+    FallbackEvent,
+    IterationEvent,
+    Observer,
+    StartEvent,
+    TraceEvent,
+    stream_events,
+)
 from memrecall.budget import Budget, Limit, Limits
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.json_objects import make_storable

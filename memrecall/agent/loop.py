@@ -6,29 +6,59 @@ store that fails twice, and every limit end the iteration with the results so fa
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
+import time
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from memrecall.agent.dispatch import (
-    TOOL_SECONDS,
-    has_leaked_call,
-    normalize_tool_name,
-    run_tool,
-)
+from pydantic import BaseModel
+
 from memrecall.agent.policy import RecallPolicy, RecallStep
-from memrecall.agent.prompt import bound_text, call_to_resend, identify_calls
-from memrecall.agent.result import StopReason
+from memrecall.agent.prompt import bound_text, call_to_resend, identify_calls, render
+from memrecall.agent.result import Recorder, StopReason
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, ToolRun
-from memrecall.agent.tools import HANDOFF
-from memrecall.agent.tools.models import HandoffInput, SearchMemoriesOutput, ToolErrorCode
-from memrecall.agent.trace import Recorder
-from memrecall.agent.trace_events import CallEvent, ResultEvent, SteerEvent, TextEvent, ThoughtEvent
+from memrecall.agent.tools import HANDOFF, SEARCH
+from memrecall.agent.tools.arguments import parse_arguments
+from memrecall.agent.tools.definition import Interface, Tool
+from memrecall.agent.tools.models import (
+    HandoffInput,
+    SearchMemoriesOutput,
+    ToolErrorCode,
+    ToolFailure,
+)
+from memrecall.agent.tools.table import (
+    error_code,
+    find_tool,
+    normalize_tool_name,
+    require_tool,
+    tools_for,
+)
+from memrecall.agent.trace import (
+    CallEvent,
+    ResultEvent,
+    SteerEvent,
+    TextEvent,
+    ThoughtEvent,
+    TraceEvent,
+)
 from memrecall.budget import Budget, Limit
-from memrecall.errors import ModelFailed
+from memrecall.errors import (
+    MemrecallError,
+    ModelFailed,
+    StorageError,
+)
 from memrecall.model import protocol
 from memrecall.model.structured import SOURCE
+from memrecall.text.leaks import Leak, filter_leaks
+from memrecall.timing.deadlines import deadline, seconds_left
 
+_log = logging.getLogger(__name__)
+
+TOOL_SECONDS = 20.0
+_MAX_TRACED_ITEMS = 100
+_LOAD_SECONDS = 120.0  # for a local model, without a deadline
 _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
 _MAX_BAD_CALLS = 3  # in a row
 _REFUSAL_CHARACTERS = 200  # of a text that refuses, if it does so at all
@@ -334,3 +364,99 @@ def _make_result(
     return protocol.FunctionExecutionResult(
         content=text, name=call.name, call_id=call.id, is_error=is_error
     )
+
+
+# Failures that say nothing about what is stored; other codes only refuse one call.
+_FAILURE_CODES = frozenset({ToolErrorCode.STORAGE, ToolErrorCode.TIMEOUT, ToolErrorCode.INTERNAL})
+
+
+# Codes whose phrase, of the same name, says what to do next.
+_EXPLAINED_CODES = frozenset(
+    {ToolErrorCode.NO_PERMISSION, ToolErrorCode.EMBEDDER, ToolErrorCode.STORAGE}
+)
+
+
+async def run_tool(
+    state: RecallState, call: protocol.FunctionCall, seconds: float = TOOL_SECONDS
+) -> ToolRun:
+    """Run a call; nothing but a cancellation escapes."""
+    name = normalize_tool_name(call.name)
+    started = time.monotonic()
+    state.calls += 1
+    fields: dict[str, Any] = {}
+    output: BaseModel
+    try:
+        tool = require_tool(name, Interface.RECALL, state.language)
+        arguments = parse_arguments(tool, call.arguments, lenient=True, language=state.language)
+        fields = _arguments_for_trace(arguments)
+        if name == SEARCH:
+            async with asyncio.timeout(seconds_left(_LOAD_SECONDS)):
+                await state.library.engine.load_embedder()  # once a process, not part of a search
+        else:
+            state.consecutive_searches = 0
+        with deadline(seconds):
+            async with asyncio.timeout(seconds):
+                output = await _run_with_retry(state, tool, arguments)
+    except (MemrecallError, TimeoutError) as error:
+        output = _failure(state, name, error, seconds)
+    except Exception as error:  # a bug in memrecall must not end the parent's run
+        _log.exception("the tool %s failed", name)
+        problem = type(error).__name__
+        output = ToolFailure(
+            error=ToolErrorCode.INTERNAL, message=state.say("internal", tool=name, problem=problem)
+        )
+    if isinstance(output, ToolFailure) and output.error in _FAILURE_CODES:
+        state.failures.append(output.error)
+    return ToolRun(name, fields, output, render(output, state.language), time.monotonic() - started)
+
+
+def _arguments_for_trace(arguments: BaseModel) -> dict[str, Any]:
+    """Return the validated arguments; a model can list more items than a trace should hold."""
+    fields = arguments.model_dump(mode="json", exclude_none=True)
+    return {
+        name: value[:_MAX_TRACED_ITEMS] if isinstance(value, list) else value
+        for name, value in fields.items()
+    }
+
+
+async def _run_with_retry(state: RecallState, tool: Tool, arguments: BaseModel) -> BaseModel:
+    try:
+        return await tool.run(state, arguments)
+    except StorageError:
+        return await tool.run(state, arguments)
+
+
+def _failure(
+    state: RecallState, tool: str, error: MemrecallError | TimeoutError, seconds: float
+) -> ToolFailure:
+    code = error_code(error)
+    if isinstance(error, TimeoutError):
+        message = state.say("timeout", tool=tool, seconds=seconds)
+    elif code in _EXPLAINED_CODES:
+        message = state.say(code, problem=error.message)
+    else:
+        message = str(error)
+    return ToolFailure(error=code, message=message)
+
+
+def has_leaked_call(text: str, model: str) -> bool:
+    """Return True, and log it, if a model wrote a tool call as text.
+
+    Such a call is never run: the text may quote a message or a memory.
+    """
+    leaks = _find_leaks(text)
+    for leak in leaks:
+        name = leak.name if leak.name and find_tool(leak.name, Interface.RECALL) else "a tool"
+        _log.error("%s wrote a call of %s as text (%s); it was not run", model, name, leak.family)
+    return bool(leaks)
+
+
+def leaked_families(event: TraceEvent) -> list[str]:
+    """Return the model families of the tool calls that an event contains as text."""
+    if not isinstance(event, TextEvent):
+        return []
+    return [leak.family for leak in _find_leaks(event.text)]
+
+
+def _find_leaks(text: str) -> list[Leak]:
+    return filter_leaks(text, tools_for(Interface.RECALL), reasoning="strip").leaks

@@ -1,11 +1,12 @@
-"""Messages of the loop and its tools to a model or a parent, in both languages.
+"""Texts of the loop and its tools for a model or a parent: phrases in both languages, and JSON.
 
-Each one says what happened and what to do next. A missing value raises KeyError.
+Each phrase says what happened and what to do next. A missing value raises KeyError.
 """
 
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from memrecall.text.language import fill_phrase, read_phrases
 from memrecall.types import Language
@@ -23,3 +24,8 @@ def say_codes(language: Language, *codes: str) -> str:
     if language == "zh":
         return "、".join(_CODES_ZH.get(code, code) for code in codes)
     return ", ".join(codes)
+
+
+def to_json(value: Any) -> str:
+    """Return compact JSON with readable letters, as models read it best."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,6 +1,6 @@
 """What decides the steps of a recall: the protocol, and a model behind the prompt.
 
-The policy without a model is in `memrecall.agent.offline.policy`.
+The policy without a model is in `memrecall.agent.offline`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from memrecall.agent.prompt import Prompt, bound_answer
-from memrecall.agent.prompt_view import to_json, write_briefing, write_hint
+from memrecall.agent.phrases import to_json
+from memrecall.agent.prompt import Prompt, bound_answer, write_briefing, write_hint
+from memrecall.agent.result import Recorder
 from memrecall.agent.state import (
     MAX_CONSECUTIVE_SEARCHES,
     KeywordModel,
@@ -23,8 +24,7 @@ from memrecall.agent.tools import EXPANSION, SEARCH
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import ExtractKeywordsInput
 from memrecall.agent.tools.table import forced_handoff, function_schemas, schema_text, tools_for
-from memrecall.agent.trace import Recorder
-from memrecall.agent.trace_events import ModelEvent
+from memrecall.agent.trace import ModelEvent
 from memrecall.budget import Budget, Limit
 from memrecall.errors import CallerError, InvalidArgument, ModelFailed
 from memrecall.json_objects import make_storable

@@ -1,14 +1,26 @@
-"""The prompt of a model call: bounded messages, and their size in characters and tokens."""
+"""The prompt of the recall's model: its messages, and the texts that vary.
+
+The texts that vary are tool results, briefings and hints; they follow the static prompt.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
+from pydantic import BaseModel
+
+from memrecall.agent.phrases import say, say_codes, to_json
+from memrecall.agent.state import SHORTEST_MESSAGE, RecallState
+from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
+from memrecall.budget import Budget, Limit
 from memrecall.json_objects import load_json_object
+from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
 from memrecall.model.protocol import message_texts
 from memrecall.text_length import estimate_tokens, truncate_text
+from memrecall.types import Language
 
 LARGEST_TEXT = 4_000  # characters of a text, a thought or arguments that a model wrote
 LARGEST_ANSWER = 256  # calls of one answer that are kept; the model is told of the others
@@ -201,3 +213,172 @@ def _shorten_result(result: protocol.FunctionExecutionResult) -> protocol.Functi
 def _shorten_call(call: protocol.FunctionCall) -> protocol.FunctionCall:
     is_short = len(call.arguments) <= _SHORTENED
     return protocol.FunctionCall(call.id, call.arguments if is_short else _NO_ARGUMENTS, call.name)
+
+
+SEARCH_CHARACTERS = 2_900
+DETAIL_CHARACTERS = 4_000
+_KEYWORDS_PER_RESULT = 5
+_FULL_PREVIEW = 200
+_MESSAGE_CHARACTERS = 500
+# Preview lengths and result counts, tried in order until the text fits.
+_SEARCH_SIZES = [(size, 10) for size in (_FULL_PREVIEW, 150, 110, 80, 50, 30, 15, 0)]
+_SEARCH_SIZES += [(0, 5), (0, 1)]
+
+
+_HITS_IN_BRIEFING = 8
+_WEEKDAYS: dict[Language, tuple[str, ...]] = {
+    "en": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "zh": ("星期一", "星期二", "星期三", "星期四", "星期五", "星期六", "星期日"),
+}
+
+
+def _drop_empty(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, [], {}, "")}
+
+
+def render(output: BaseModel, language: Language) -> str:
+    """Return a tool's result as the text that the model reads."""
+    match output:
+        case SearchMemoriesOutput():
+            return _render_search(output, language)
+        case GetMemoryDetailOutput():
+            return _render_detail(output, language)
+    return to_json(_drop_empty(output.model_dump(mode="json")))
+
+
+def _render_search(output: SearchMemoriesOutput, language: Language) -> str:
+    if not output.success:
+        return to_json(
+            {"success": False, "total_found": output.total_found, "results": []}
+            | _drop_empty({"error": output.error, "message": output.message})
+        )
+    for size, count in _SEARCH_SIZES:
+        text = to_json(_search_fields(output, size, count, language))
+        if len(text) <= SEARCH_CHARACTERS:
+            break
+    return text
+
+
+def _search_fields(
+    output: SearchMemoriesOutput, size: int, count: int, language: Language
+) -> dict[str, Any]:
+    results = [_result_fields(item.model_dump(), size) for item in output.results[:count]]
+    note = say(language, "previews_cut", size=size) if size < _FULL_PREVIEW else None
+    return {
+        "total_found": output.total_found,
+        "returned": len(results),
+        "searched": output.searched,
+        "results": results,
+    } | _drop_empty(
+        {
+            "withheld": output.withheld or None,
+            "below_threshold": output.below_threshold or None,
+            "message": (output.message or "")[:_MESSAGE_CHARACTERS],
+            "truncated": note,
+        }
+    )
+
+
+def _result_fields(item: dict[str, Any], size: int) -> dict[str, Any]:
+    item["why"] = item["session_id"] = item["stated_by"] = None
+    item["below_threshold"] = item["below_threshold"] or None
+    if item["kind"] == "message":  # the type says the same, and a message has no summary
+        item["kind"] = None
+    if item["speaker"]:
+        item["role"] = item["role"] if item["role"] != "other" else None
+    if item["passage"]:  # the matching part is more useful than the beginning
+        item["content_preview"] = item.pop("passage")
+    if item["summary"] and item["content_preview"].startswith(item["summary"]):
+        item["summary"] = ""
+    item["keywords"] = item["keywords"][:_KEYWORDS_PER_RESULT] if size >= 80 else []
+    for name in ("content_preview", "summary", "speaker"):
+        if len(item[name] or "") > size + 3:
+            item[name] = truncate_text(item[name], size) if size else ""
+    return _drop_empty(item)
+
+
+def _render_detail(output: GetMemoryDetailOutput, language: Language) -> str:
+    fields = _drop_empty(output.model_dump(mode="json"))
+    content, start = output.content or "", output.start
+    if len(content) > DETAIL_CHARACTERS:
+        part = content[start : start + DETAIL_CHARACTERS]
+        fields["content"] = part
+        fields["truncated"] = say(
+            language, "content_cut", start=start, end=start + len(part), total=len(content)
+        )
+    fields.pop("start", None)
+    if len(to_json(fields.get("metadata"))) > 500:  # large metadata is for programs
+        del fields["metadata"]
+    return to_json(fields)
+
+
+def write_briefing(state: RecallState) -> str:
+    """Return the first message of an iteration: time, window, conversation, earlier results.
+
+    The message that the recall is about is marked; if it is older than the window, it comes first.
+    """
+    now = state.now.astimezone(state.zone)
+    head = {
+        "now": state.format_local(state.now),
+        "weekday": _WEEKDAYS[state.language][now.weekday()],
+        "time_zone": state.zone.key,
+        "iteration": state.window.iteration,
+        "max_iterations": state.window.max_iterations,
+        "window": state.window.shown,
+        "older_messages": state.window.has_older,
+    }
+    size = state.characters_per_message
+    lines = [to_json(head), state.say("conversation")]
+    request, numbered = state.conversation.request, list(enumerate(state.shown, 1))
+    if all(message is not request for message in state.shown):
+        numbered.insert(0, (0, request))
+    for number, message in numbered:
+        fields = {"n": number} | ({"asked": True} if message is request else {})
+        lines.append(to_json(fields | _message_fields(state, message, size)))
+    return "\n".join([*lines, *_earlier_lines(state)])
+
+
+def _message_fields(state: RecallState, message: ConversationMessage, size: int) -> dict[str, Any]:
+    note = state.say("message_cut", total=len(message.text))
+    fields = {
+        "role": message.role.value,
+        "speaker": message.speaker,
+        "time": message.ts and state.format_local(message.ts),
+        "text": truncate_text(message.text, size, note),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _earlier_lines(state: RecallState) -> list[str]:
+    """Return what earlier iterations have found and searched for."""
+    hits = sorted(state.hits.values(), key=lambda hit: (-hit.score, hit.key))[:_HITS_IN_BRIEFING]
+    results = [
+        {
+            "memory_key": hit.key,
+            "content_preview": (hit.summary or hit.content)[:SHORTEST_MESSAGE],
+            "relevance_score": round(hit.score, 2),
+            "created_at": state.format_local(hit.ts),
+        }
+        for hit in hits
+    ]
+    searches = [
+        {**search.arguments, "total_found": search.total_found} for search in state.searches
+    ]
+    lines = [state.say("found_earlier"), *map(to_json, results)] if results else []
+    return lines + ([state.say("tried_earlier"), *map(to_json, searches)] if searches else [])
+
+
+def write_hint(language: Language, budget: Budget, tools: list[str], *, last: Limit | None) -> str:
+    """Return the message before a turn: what the budget has left, and which tools can be used.
+
+    It contains no time, because a replayed run must send the same text.
+    """
+    if last is not None:
+        return say(language, "last_call", limit=say_codes(language, last))
+    return say(
+        language,
+        "turn_hint",
+        model_calls=budget.limits.model_calls - budget.usage.model_calls,
+        tool_calls=budget.limits.tool_calls - budget.usage.tool_calls,
+        tools=", ".join(tools),
+    )

@@ -1,21 +1,94 @@
-"""The result of a recall."""
+"""The result of a recall, and its trace."""
 
+import secrets
+import time
 from collections.abc import Iterable
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, computed_field, model_validator
 
 from memrecall.agent.phrases import say, say_codes
-from memrecall.agent.trace import Trace
+from memrecall.agent.trace import Observer, StartEvent, TraceEvent
 from memrecall.search.request import Kind
 from memrecall.text_length import single_line
-from memrecall.types import Doubt, Language
+from memrecall.types import Doubt, Language, format_time
 
 _MAX_WORDS = 1_000  # characters
 _SURE = 0.7  # the lowest probability of what is sure
 _MAX_QUOTES, _LONGEST_QUOTE = 3, 160  # of the messages of an unchecked memory
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The events of a finished recall."""
+
+    trace_id: str
+    started_at: datetime
+    events: tuple[TraceEvent, ...]
+
+    @property
+    def start(self) -> StartEvent:
+        """The start event; an empty one if the trace has none."""
+        return next((e for e in self.events if isinstance(e, StartEvent)), StartEvent())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the trace as one JSON object."""
+        return {
+            "trace_id": self.trace_id,
+            "started_at": format_time(self.started_at),
+            "events": [event.as_dict() for event in self.events],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Trace":
+        """Return the trace of a stored object."""
+        return cls(
+            values["trace_id"],
+            datetime.fromisoformat(values["started_at"]),
+            tuple(TraceEvent.from_dict(event) for event in values["events"]),
+        )
+
+    def fixed(self) -> dict[str, Any]:
+        """Return the trace without its id and times, which differ between equal runs."""
+        events = [event.as_dict() for event in self.events]
+        for event in events:
+            event["at"] = 0.0
+            for name in ("seconds", "usage"):
+                event.pop(name, None)
+        return {"events": events}
+
+    def _repr_html_(self) -> str:
+        from memrecall.agent.views import trace_html
+
+        return trace_html(self)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Records a trace while the recall runs, and passes each event to the observers."""
+
+    observers: tuple[Observer | None, ...] = ()
+    trace_id: str = field(default_factory=lambda: f"tr_{secrets.token_hex(8)}")
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    iteration: int = 1
+    turn: int = 0
+    _events: list[TraceEvent] = field(default_factory=list)
+    _start: float = field(default_factory=time.monotonic)
+
+    def add(self, event: TraceEvent) -> None:
+        """Record an event with the current time, iteration and turn."""
+        event.at = time.monotonic() - self._start
+        event.iteration, event.turn = self.iteration, self.turn
+        self._events.append(event)
+        for observe in filter(None, self.observers):
+            observe(event)
+
+    def finish(self) -> Trace:
+        """Return the trace of the events so far."""
+        return Trace(self.trace_id, self.started_at, tuple(self._events))
 
 
 class StopReason(StrEnum):
@@ -281,11 +354,11 @@ class RecallResult(_FrozenModel):
 
     def __str__(self) -> str:
         """Return what the command line shows: the steps, and what was handed off."""
-        from memrecall.agent.views.terminal import render_recall
+        from memrecall.agent.terminal_view import render_recall
 
         return render_recall(self)
 
     def _repr_html_(self) -> str:
-        from memrecall.agent.views.html import result_html
+        from memrecall.agent.views import result_html
 
         return result_html(self)

@@ -1,102 +1,189 @@
-"""The trace of a recall: its events in order or as a stream, and the timeline drawn from them."""
+"""The events of a recall: their kinds, a stream of them, and the timeline drawn from them."""
 
 import asyncio
-import secrets
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, TypeVar, dataclass_transform
 
-from memrecall.agent.trace_events import (
-    CallEvent,
-    FallbackEvent,
-    HandoffEvent,
-    IterationEvent,
-    ModelEvent,
-    ResultEvent,
-    StartEvent,
-    SteerEvent,
-    StopEvent,
-    TextEvent,
-    ThoughtEvent,
-    TraceEvent,
-)
-from memrecall.types import format_time
+from pydantic import ConfigDict
+
+_OMIT_NONE = {"omit_none": True}  # metadata of fields that are not stored while they are None
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """The events of a finished recall."""
+class EventKind(StrEnum):
+    """The kind of a trace event, as it is stored."""
 
-    trace_id: str
-    started_at: datetime
-    events: tuple[TraceEvent, ...]
+    START = "start"
+    ITERATION = "iteration"
+    MODEL = "model"
+    THOUGHT = "thought"
+    TEXT = "text"
+    CALL = "call"
+    RESULT = "result"
+    STEER = "steer"
+    FALLBACK = "fallback"
+    STOP = "stop"
+    HANDOFF = "handoff"
+
+
+_event_types: dict[EventKind, type["TraceEvent"]] = {}
+
+
+def _complete_schema(schema: dict[str, Any]) -> None:
+    """Describe the object of `TraceEvent.as_dict`, which always has the common fields."""
+    for item in schema["properties"].values():
+        item.pop("default", None)
+    schema.update(required=list(schema["properties"]), additionalProperties=True)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+@dataclass(kw_only=True)
+class TraceEvent:
+    """One event of a recall, `at` seconds after the start, with the fields of its kind."""
+
+    # Each subclass is a dataclass for one kind. Its fields have defaults, because traces are stored
+    # without the contents of sensitive memories and very large ones without tool outputs. The
+    # recorder sets the common fields, except for the kind, which every subclass replaces.
+    __pydantic_config__ = ConfigDict(json_schema_extra=_complete_schema)
+
+    kind: EventKind = field(default=EventKind.START, init=False)
+    at: float = 0.0
+    iteration: int = 1
+    turn: int = 0
+
+    def __init_subclass__(cls, kind: EventKind) -> None:
+        cls.kind = kind
+        _event_types[kind] = dataclass(kw_only=True)(cls)
 
     @property
-    def start(self) -> StartEvent:
-        """The start event; an empty one if the trace has none."""
-        return next((e for e in self.events if isinstance(e, StartEvent)), StartEvent())
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the trace as one JSON object."""
+    def data(self) -> dict[str, Any]:
+        """The fields of this kind of event, as they are stored."""
         return {
-            "trace_id": self.trace_id,
-            "started_at": format_time(self.started_at),
-            "events": [event.as_dict() for event in self.events],
+            item.name: value
+            for item in fields(self)[len(fields(TraceEvent)) :]
+            if (value := getattr(self, item.name)) is not None or not item.metadata.get("omit_none")
         }
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Trace":
-        """Return the trace of a stored object."""
-        return cls(
-            values["trace_id"],
-            datetime.fromisoformat(values["started_at"]),
-            tuple(TraceEvent.from_dict(event) for event in values["events"]),
-        )
+    @property
+    def failure(self) -> str | None:
+        """The error of a failed model or tool call; None for every other event."""
+        match self:
+            case ModelEvent(failed=problem) | ResultEvent(error=problem):
+                return problem
+        return None
 
-    def fixed(self) -> dict[str, Any]:
-        """Return the trace without its id and times, which differ between equal runs."""
-        events = [event.as_dict() for event in self.events]
-        for event in events:
-            event["at"] = 0.0
-            for name in ("seconds", "usage"):
-                event.pop(name, None)
-        return {"events": events}
+    def as_dict(self) -> dict[str, Any]:
+        """Return the event as one flat JSON object."""
+        head = {"kind": self.kind.value, "at": round(self.at, 4)}
+        return {**head, "iteration": self.iteration, "turn": self.turn, **self.data}
 
-    def _repr_html_(self) -> str:
-        from memrecall.agent.views.html import trace_html
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> "TraceEvent":
+        """Return the event of a stored object; unknown fields are ignored."""
+        event_type = _event_types[EventKind(values["kind"])]
+        names = {item.name for item in fields(event_type) if item.init}
+        return event_type(**{name: value for name, value in values.items() if name in names})
 
-        return trace_html(self)
+
+class StartEvent(TraceEvent, kind=EventKind.START):
+    """The start: the request, the model, the language and the time."""
+
+    asked: str = ""
+    given: int = 0
+    model: str = ""
+    language: str = "en"
+    now: str = ""
+    time_zone: str | None = field(default=None, metadata=_OMIT_NONE)
+
+
+class IterationEvent(TraceEvent, kind=EventKind.ITERATION):
+    """A window of messages opened for one iteration."""
+
+    window: int = 0
+    shown: int = 0
+
+
+class ModelEvent(TraceEvent, kind=EventKind.MODEL):
+    """A model call; `failed` holds the error of one that failed."""
+
+    purpose: str = "model"
+    tool_choice: str = ""
+    characters: int = 0
+    failed: str | None = field(default=None, metadata=_OMIT_NONE)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    estimated_tokens: int | None = field(default=None, metadata=_OMIT_NONE)
+    seconds: float = 0.0
+
+
+class ThoughtEvent(TraceEvent, kind=EventKind.THOUGHT):
+    """Reasoning that the model sent with its tool calls."""
+
+    text: str = ""
+
+
+class TextEvent(TraceEvent, kind=EventKind.TEXT):
+    """Text that the model sent instead of a tool call."""
+
+    text: str = ""
+
+
+class CallEvent(TraceEvent, kind=EventKind.CALL):
+    """A tool call as the model wrote it."""
+
+    id: str = ""
+    tool: str = ""
+    arguments: str = ""
+
+
+class ResultEvent(TraceEvent, kind=EventKind.RESULT):
+    """The result of a tool call, with the arguments after validation."""
+
+    id: str = ""
+    tool: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    output: dict[str, Any] | None = field(default=None, metadata=_OMIT_NONE)
+    text: str = ""
+    error: str | None = None
+    seconds: float | None = field(default=None, metadata=_OMIT_NONE)
+
+
+class SteerEvent(TraceEvent, kind=EventKind.STEER):
+    """A correction sent to the model."""
+
+    reason: str = ""
+    text: str = ""
+
+
+class FallbackEvent(TraceEvent, kind=EventKind.FALLBACK):
+    """The offline policy replaced a model that cannot do the recall."""
+
+    reason: str = ""
+    problem: str = ""
+
+
+class StopEvent(TraceEvent, kind=EventKind.STOP):
+    """A limit or a failure ended the recall."""
+
+    reason: str = ""
+    problem: str = ""
+
+
+class HandoffEvent(TraceEvent, kind=EventKind.HANDOFF):
+    """The end of the recall: its handoff and its usage."""
+
+    stop_reason: str = ""
+    confidence: float = 0.0
+    keys: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    summary: str = ""
+    question: str | None = None
+    usage: dict[str, int | float] = field(default_factory=dict)
 
 
 Observer = Callable[[TraceEvent], None]
 Result = TypeVar("Result")
-
-
-@dataclass(slots=True)
-class Recorder:
-    """Records a trace while the recall runs, and passes each event to the observers."""
-
-    observers: tuple[Observer | None, ...] = ()
-    trace_id: str = field(default_factory=lambda: f"tr_{secrets.token_hex(8)}")
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    iteration: int = 1
-    turn: int = 0
-    _events: list[TraceEvent] = field(default_factory=list)
-    _start: float = field(default_factory=time.monotonic)
-
-    def add(self, event: TraceEvent) -> None:
-        """Record an event with the current time, iteration and turn."""
-        event.at = time.monotonic() - self._start
-        event.iteration, event.turn = self.iteration, self.turn
-        self._events.append(event)
-        for observe in filter(None, self.observers):
-            observe(event)
-
-    def finish(self) -> Trace:
-        """Return the trace of the events so far."""
-        return Trace(self.trace_id, self.started_at, tuple(self._events))
 
 
 async def stream_events(

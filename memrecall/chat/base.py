@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 
 from memrecall.agent import Recaller
+from memrecall.agent.conversation import is_greeting
 from memrecall.agent.driver import utc_now
-from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.tools.search import ANSWERED_BY, BY_RULES, RECALLED
 from memrecall.agent.trace import Observer
 from memrecall.chat.events import TRUNCATED, ChatEvent, Failed, Final, TextDelta, TextRetracted

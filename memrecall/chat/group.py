@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Unpack
 
-from memrecall.agent.prompt_view import to_json
+from memrecall.agent.phrases import to_json
 from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
 from memrecall.agent.tools.context import MAX_QUERY
 from memrecall.agent.tools.models import TextAnswer

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memrecall.agent.prompt_view import to_json
+from memrecall.agent.phrases import to_json
 from memrecall.chat.phrases import tell
 from memrecall.store import Timeline
 from memrecall.text_length import truncate_text

@@ -9,7 +9,7 @@ from typing import Any
 
 from memrecall import model
 from memrecall.agent import Certainty
-from memrecall.agent.offline.needs import find_courtesy
+from memrecall.agent.conversation import find_courtesy
 from memrecall.agent.tools import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.latest import is_lone_question
 from memrecall.chat.phrases import tell

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Unpack
 
-from memrecall.agent.prompt_view import to_json
+from memrecall.agent.phrases import to_json
 from memrecall.agent.tools import RECALL_MEMORY
 from memrecall.agent.tools.context import MAX_QUERY
 from memrecall.chat.base import (

@@ -8,15 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
-from memrecall.agent.dispatch import leaked_families, normalize_tool_name, require_tool
-from memrecall.agent.prompt_view import render, to_json
+from memrecall.agent.loop import leaked_families
+from memrecall.agent.phrases import to_json
+from memrecall.agent.prompt import render
 from memrecall.agent.tools import RECALL_MEMORY
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import MAX_QUERY, TurnContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import TextAnswer
-from memrecall.agent.tools.table import function_schemas, tools_for
-from memrecall.agent.trace_events import TraceEvent
+from memrecall.agent.tools.table import (
+    function_schemas,
+    normalize_tool_name,
+    require_tool,
+    tools_for,
+)
+from memrecall.agent.trace import TraceEvent
 from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell

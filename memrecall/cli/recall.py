@@ -180,7 +180,7 @@ def _recorded_time(about: Any, moment: RecallTime, file: Path) -> RecallTime:
 
 
 def _recall_view(*, brief: bool) -> Any:
-    from memrecall.agent.views.terminal import RecallView
+    from memrecall.agent.terminal_view import RecallView
 
     width = usable_width(output.console().width)
     hint = "--allow-sensitive includes what was withheld"

@@ -7,17 +7,19 @@ from nicegui import ui
 
 from memrecall.agent.result import Certainty, RecallResult, StopReason
 from memrecall.agent.tools import DETAIL, HANDOFF
-from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline
-from memrecall.agent.trace_events import (
+from memrecall.agent.trace import (
     CallEvent,
     HandoffEvent,
+    IterationTimeline,
     ModelEvent,
     ResultEvent,
     TextEvent,
     ThoughtEvent,
+    TimelineStep,
     TraceEvent,
+    build_timeline,
 )
-from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
+from memrecall.agent.views import ItemView, RecallViewer, StepView
 from memrecall.dashboard.page import WORDS, Page
 from memrecall.dashboard.widgets import (
     card,

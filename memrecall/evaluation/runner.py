@@ -156,7 +156,7 @@ class Evaluator:
 
 def _rank_keys(result: "RecallResult") -> tuple[tuple[str, float | None], ...]:
     """Return the keys handed off, then the other keys seen, by their best score."""
-    from memrecall.agent.trace_events import ResultEvent
+    from memrecall.agent.trace import ResultEvent
 
     scores: dict[str, float] = {}
     for event in result.trace.events:

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar, cast, get_args
 
 from pydantic import BaseModel
 
-from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
+from memrecall.agent.blocks import BLOCK_END, BLOCK_START
 from memrecall.extraction import wire
 from memrecall.extraction.protocol import (
     USER,

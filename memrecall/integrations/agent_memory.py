@@ -12,23 +12,21 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
-from memrecall.agent.blocks import BlockRecaller
-from memrecall.agent.dispatch import error_code
-from memrecall.agent.driver import Clock, RecallOptions
-from memrecall.agent.offline.needs import RecallWhen, check_when
-from memrecall.agent.phrases import say
-from memrecall.agent.prompt_view import (
+from memrecall.agent.blocks import (
     BLOCK_CHARACTERS,
     BLOCK_START,
     BlockPlace,
-    to_json,
+    BlockRecaller,
     write_failure,
 )
+from memrecall.agent.conversation import RecallWhen, check_when
+from memrecall.agent.driver import Clock, RecallOptions
+from memrecall.agent.phrases import say, to_json
 from memrecall.agent.result import RecalledMemory
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
-from memrecall.agent.tools.table import tools_for
+from memrecall.agent.tools.table import error_code, tools_for
 from memrecall.agent.trace import Observer
 from memrecall.errors import (
     CassetteMismatch,

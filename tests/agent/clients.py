@@ -13,7 +13,7 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
+from memrecall.agent.blocks import BLOCK_END, BLOCK_START
 from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, Step
 

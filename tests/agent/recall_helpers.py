@@ -18,8 +18,8 @@ from memrecall.agent import (
     StopReason,
     TraceEvent,
 )
-from memrecall.agent.trace import Recorder
-from memrecall.agent.trace_events import EventKind
+from memrecall.agent.result import Recorder
+from memrecall.agent.trace import EventKind
 from memrecall.budget import Limits
 from memrecall.memory import Library
 from memrecall.scope import Scope

@@ -28,7 +28,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swar
 from autogen_core import CancellationToken
 
 from memrecall.agent import MemRecallAgent, Recaller, RecallHandoff, StopReason
-from memrecall.agent.autogen.agent import RecallHandoffMessage
+from memrecall.agent.autogen import RecallHandoffMessage
 from memrecall.agent.driver import stream_recall
 from memrecall.memory import Library
 from memrecall.model.client import Request

@@ -11,8 +11,7 @@ from memrecall.agent import (
     RecallResult,
     write_block,
 )
-from memrecall.agent.prompt_view import write_relevant_block
-from memrecall.agent.tools.control import write_parent_message
+from memrecall.agent.blocks import write_parent_message, write_relevant_block
 from memrecall.agent.tools.recall import RecallAnswer, RecallReply
 from memrecall.memory import Library
 from memrecall.scope import Scope

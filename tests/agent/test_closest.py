@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult, write_block
-from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
+from memrecall.agent.blocks import BLOCK_END, BLOCK_START
 from memrecall.agent.tools.recall import RecallAnswer, RecallReply
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope

@@ -24,7 +24,7 @@ from memrecall.agent import (
     StopReason,
     write_block,
 )
-from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
+from memrecall.agent.blocks import BLOCK_END, BLOCK_START
 from memrecall.agent.tools.recall import RecallAnswer
 from memrecall.errors import InvalidArgument, StorageUnreachable
 from memrecall.memory import Library

@@ -8,11 +8,10 @@ import pytest
 from rich.cells import cell_len
 
 from memrecall.agent import RecallResult
-from memrecall.agent.result import ResolvedTime
-from memrecall.agent.trace import Trace
-from memrecall.agent.trace_events import StartEvent
-from memrecall.agent.views.recall import ItemView, format_resolved_time, trace_time_zone
-from memrecall.agent.views.terminal import RecallView, _hit_lines
+from memrecall.agent.result import ResolvedTime, Trace
+from memrecall.agent.terminal_view import RecallView, _hit_lines
+from memrecall.agent.trace import StartEvent
+from memrecall.agent.views import ItemView, format_resolved_time, trace_time_zone
 from memrecall.memory import Library, recall
 from memrecall.scope import Scope
 from memrecall.settings import Settings

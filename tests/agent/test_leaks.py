@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from memrecall.agent.dispatch import has_leaked_call
+from memrecall.agent.loop import has_leaked_call
 
 from ..cases import check_each
 

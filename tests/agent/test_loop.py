@@ -9,13 +9,7 @@ from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 
 from memrecall.agent import Recaller, RecallOptions, StopReason, driver
-from memrecall.agent.trace_events import (
-    IterationEvent,
-    ModelEvent,
-    ResultEvent,
-    SteerEvent,
-    TraceEvent,
-)
+from memrecall.agent.trace import IterationEvent, ModelEvent, ResultEvent, SteerEvent, TraceEvent
 from memrecall.budget import Budget, Limits
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library

@@ -12,7 +12,7 @@ from autogen_core import CancellationToken
 from autogen_core.tools import BaseTool
 
 from memrecall import memory_tools
-from memrecall.agent.autogen.memory import MemoryTool
+from memrecall.agent.autogen import MemoryTool
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.memories import ForgetArguments, MemoryChange
 from memrecall.agent.tools.table import TOOLS

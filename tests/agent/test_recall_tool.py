@@ -20,7 +20,7 @@ from autogen_core.tools import StaticStreamWorkbench, StaticWorkbench
 from pydantic import ValidationError
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult, RecallTool
-from memrecall.agent.prompt_view import write_block
+from memrecall.agent.blocks import write_block
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.recall import RecallAnswer, RecallToolArguments, recall
 from memrecall.agent.tools.table import TOOLS

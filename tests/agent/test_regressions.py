@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from memrecall.agent import Recaller, StopReason
+from memrecall.agent.blocks import write_block
 from memrecall.agent.phrases import say_codes
-from memrecall.agent.prompt_view import write_block
 from memrecall.agent.tools.models import ToolErrorCode
 from memrecall.budget import Limit, Limits
 from memrecall.errors import StorageError

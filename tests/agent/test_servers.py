@@ -8,7 +8,7 @@ import pytest
 from memrecall.agent import Recaller, StopReason
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import function_schemas
-from memrecall.agent.trace_events import ThoughtEvent
+from memrecall.agent.trace import ThoughtEvent
 from memrecall.memory import Library
 from memrecall.model.prompts import load_prompt
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent.trace import Recorder, build_timeline
-from memrecall.agent.trace_events import (
+from memrecall.agent.result import Recorder
+from memrecall.agent.trace import (
     CallEvent,
     FallbackEvent,
     HandoffEvent,
@@ -15,6 +15,7 @@ from memrecall.agent.trace_events import (
     ResultEvent,
     SteerEvent,
     TraceEvent,
+    build_timeline,
 )
 
 from ..cases import check_each

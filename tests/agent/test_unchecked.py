@@ -6,8 +6,7 @@ from typing import Any
 from autogen_core.models import FunctionExecutionResultMessage
 
 from memrecall.agent import Certainty, Recaller, RecallResult, write_block
-from memrecall.agent.prompt_view import write_relevant_block
-from memrecall.agent.tools.control import write_parent_message
+from memrecall.agent.blocks import write_parent_message, write_relevant_block
 from memrecall.agent.tools.recall import RecallAnswer, RecallReply
 from memrecall.chat.tools import memory_events
 from memrecall.memory import Library

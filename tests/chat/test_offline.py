@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from memrecall.agent.prompt_view import to_json
+from memrecall.agent.phrases import to_json
 from memrecall.chat import SingleChat
 from memrecall.chat.offline import single_answer
 from memrecall.memory import Library

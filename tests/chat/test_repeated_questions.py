@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from memrecall import Scope, recall
-from memrecall.agent.trace_events import ResultEvent
+from memrecall.agent.trace import ResultEvent
 from memrecall.chat import SingleChat, ToolResult
 from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, say

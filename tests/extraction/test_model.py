@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.agent.prompt_view import wrap_block
+from memrecall.agent.blocks import wrap_block
 from memrecall.errors import ScriptExhausted
 from memrecall.extraction import Extracted, Fact, KnownMemory, ModelExtractor
 from memrecall.extraction.model import MAX_CHARACTERS, MAX_FACT, MAX_LINES, split_conversation

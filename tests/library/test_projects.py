@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent.prompt_view import write_block
+from memrecall.agent.blocks import write_block
 from memrecall.errors import InvalidArgument, NotFound, StorageError
 from memrecall.importers.projects import find_project
 from memrecall.memory import AsyncMemory, Library

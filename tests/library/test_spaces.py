@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select, update
 
-from memrecall.agent.prompt_view import write_block
+from memrecall.agent.blocks import write_block
 from memrecall.errors import (
     Conflict,
     Disabled,

@@ -9,8 +9,7 @@ import pytest
 from mcp import Client
 
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.trace import stream_events
-from memrecall.agent.trace_events import CallEvent
+from memrecall.agent.trace import CallEvent, stream_events
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.mcp import server as mcp_server

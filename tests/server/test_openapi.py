@@ -10,7 +10,7 @@ import pytest
 
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import tools_for
-from memrecall.agent.trace_events import EventKind
+from memrecall.agent.trace import EventKind
 from memrecall.dashboard.page import WORDS
 from memrecall.server.http.openapi import load_examples
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import NamedTuple
 
-from memrecall.agent.offline import needs, policy
+from memrecall.agent import conversation, offline
 from memrecall.agent.state import Window
 from memrecall.chat import mentions, phrases
 from memrecall.errors import InvalidArgument
@@ -99,7 +99,7 @@ def _read_mentions(text: str) -> object:
 
 def _read_request(text: str) -> object:
     earlier = (ConversationMessage(Role.USER, text),)
-    return policy.Situation("en", text, earlier, Window(2)).query(with_earlier=True)
+    return offline.Situation("en", text, earlier, Window(2)).query(with_earlier=True)
 
 
 def _repair(text: str) -> object:
@@ -174,8 +174,8 @@ READERS: Mapping[str, Reader] = {
     "remove_names": lambda text: mentions.remove_names(text, MEMBERS),
     "detect_language": phrases.detect_language,
     "recall request": _read_request,
-    "needs_recall": needs.needs_recall,
-    "is_greeting": needs.is_greeting,
+    "needs_recall": conversation.needs_recall,
+    "is_greeting": conversation.is_greeting,
     "possible_names": possible_names,
     "repair_json": _repair,
     "load_json_object": load_json_object,

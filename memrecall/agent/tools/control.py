@@ -2,12 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 
+from memrecall.agent.blocks import fit_keys, write_handoff_message
 from memrecall.agent.conversation import LARGEST_WINDOW
-from memrecall.agent.phrases import say
-from memrecall.agent.prompt_view import write_evidence
-from memrecall.agent.result import RecallHandoff, RecallResult
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import (
     ExpandContextWindowInput,
@@ -18,7 +15,6 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.errors import InvalidArgument
 from memrecall.text_length import truncate_text
-from memrecall.types import Language
 
 _MAX_DROPPED_KEYS = 10  # that are listed
 _MAX_KEY = 100  # characters of a dropped key
@@ -117,7 +113,7 @@ def _refuse_slips(state: RecallState, keys: Sequence[str]) -> None:
     unknown = [key for key in keys if key not in state.seen_keys]
     if unknown and state.seen_keys and not state.has_corrected_keys:
         state.has_corrected_keys = True
-        seen = _fit_keys(state.language, list(state.seen_keys), _CORRECTION_CHARACTERS)
+        seen = fit_keys(state.language, list(state.seen_keys), _CORRECTION_CHARACTERS)
         named = [truncate_text(key, _MAX_KEY) for key in unknown[:_MAX_DROPPED_KEYS]]
         texts = {"keys": ", ".join(named), "seen": ", ".join(seen)}
         raise InvalidArgument(state.say("handoff_unknown", **texts))
@@ -138,90 +134,3 @@ def _can_hand_off(state: RecallState, key: str) -> bool:
     if not state.checks_keys:
         return True
     return key in state.seen_keys and not state.conversation.has_message(key, "")
-
-
-def write_handoff_message(state: RecallState, handoff: HandoffInput) -> str:
-    """Return the handoff as text with the sections that a parent expects."""
-    notes = _notes(state.language, state.dropped_keys, state.dropped_unlisted, state.withheld)
-    hits = [state.hits[key] for key in handoff.relevant_memory_keys if key in state.hits]
-    claims = {hit.key: hit.conflicts_with for hit in hits if hit.conflicts_with}
-    notes += _unconfirmed(state.language, claims)
-    return _write_sections(state.language, handoff, handoff.relevant_memory_keys, notes)
-
-
-def write_parent_message(result: RecallResult, characters: int) -> str:
-    """Return the handoff and its evidence in one size, for an agent that sees nothing else.
-
-    Each section has a share of the size; the evidence gets what the sections leave.
-    """
-    language, handoff, share = result.language, result.handoff, characters // 16
-    short = handoff.model_copy(
-        update={
-            "search_summary": truncate_text(handoff.search_summary, 4 * share),
-            "reasoning": truncate_text(handoff.reasoning or handoff.reason, share),
-            "follow_up_question": truncate_text(handoff.follow_up_question or "", share),
-        }
-    )
-    keys = _fit_keys(language, handoff.relevant_memory_keys, share)
-    dropped = [truncate_text(", ".join(result.keys_dropped), share)] if result.keys_dropped else []
-    notes = _notes(language, dropped, result.keys_dropped_unlisted, result.withheld)
-    claims = {each.memory_key: each.conflicts_with for each in result.memories if each.claimed_by}
-    notes += _unconfirmed(language, claims)
-    text = _write_sections(language, short, keys, notes)
-    block = ""
-    if result.memories:
-        block = "\n\n" + write_evidence(result, characters - len(text) - 2, place="apart")
-    has_room = len(text) + len(block) <= characters
-    return text + block if has_room else truncate_text(text, characters - 1)
-
-
-def _write_sections(
-    language: Language,
-    handoff: HandoffInput | RecallHandoff,
-    keys: Sequence[str],
-    notes: Sequence[str],
-) -> str:
-    summary, reasoning = handoff.search_summary, handoff.reasoning or handoff.reason
-    title = say(language, "handoff_title", confidence=handoff.confidence)
-    sections = [[title], [say(language, "handoff_summary"), summary]]
-    if reasoning != summary:
-        sections.append([say(language, "handoff_relevance"), reasoning])
-    if keys:
-        count = say(language, "handoff_count", count=len(handoff.relevant_memory_keys))
-        sections.append([say(language, "handoff_keys"), count, *(f"- {key}" for key in keys)])
-    sections += [[note] for note in notes if note not in summary]
-    if handoff.needs_more_info and handoff.follow_up_question:
-        sections.append([say(language, "handoff_question"), handoff.follow_up_question])
-    return "\n\n".join("\n".join(section) for section in sections)
-
-
-def _notes(language: Language, dropped: Sequence[str], unlisted: int, withheld: int) -> list[str]:
-    """Return what a parent must know besides the evidence: dropped keys, withheld memories."""
-    notes = []
-    if dropped:
-        keys = ", ".join(dropped)
-        if unlisted:
-            keys = say(language, "and_more", items=keys, count=unlisted)
-        notes.append(say(language, "handoff_dropped", keys=keys))
-    if withheld:
-        notes.append(say(language, "matches_withheld", count=withheld))
-    return notes
-
-
-def _unconfirmed(language: Language, claims: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a note that names the claims that contradict the user, and what the user said."""
-    return [
-        say(language, "handoff_unconfirmed", key=key, keys=", ".join(keys))
-        for key, keys in claims.items()
-    ]
-
-
-def _fit_keys(language: Language, keys: Sequence[str], characters: int) -> list[str]:
-    """Return the first keys that fit, the last of them with the number of the others."""
-    sizes = accumulate(len(key) + 3 for key in keys)
-    count = max(sum(size <= characters for size in sizes), 1)
-    left = len(keys) - count
-    if left <= 0:
-        return list(keys)
-    last = say(language, "and_more", items=keys[count - 1], count=left)
-    return [*keys[: count - 1], last]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from memrecall.agent.prompt_view import DETAIL_CHARACTERS
+from memrecall.agent.prompt import DETAIL_CHARACTERS
 from memrecall.agent.result import words_about
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.context import ToolContext

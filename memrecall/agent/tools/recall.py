@@ -4,7 +4,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AliasChoices, Field, PrivateAttr
 
-from memrecall.agent.prompt_view import write_block
+from memrecall.agent.blocks import write_block
 from memrecall.agent.result import Certainty, RecalledMemory, RecallResult
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.detail import cut_excerpts

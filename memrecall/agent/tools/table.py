@@ -7,6 +7,7 @@ and a section in `prompts/tools.*.md`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -16,6 +17,7 @@ from pydantic import BaseModel
 
 from memrecall import model
 from memrecall.agent.conversation import Conversation
+from memrecall.agent.phrases import say
 from memrecall.agent.state import RecallState, Window, read_version
 from memrecall.agent.tools import (
     DETAIL,
@@ -37,12 +39,26 @@ from memrecall.agent.tools.control import expand_context_window, handoff
 from memrecall.agent.tools.definition import Interface, Tool, Variant
 from memrecall.agent.tools.detail import get_memory_detail, read_memory, search_messages
 from memrecall.agent.tools.keywords import extract_search_keywords
+from memrecall.agent.tools.models import ToolErrorCode
 from memrecall.agent.tools.search import search_memories
+from memrecall.errors import (
+    CallerError,
+    Disabled,
+    EmbedderFailed,
+    InvalidArgument,
+    MemrecallError,
+    NotFound,
+)
 from memrecall.library.library import Library
 from memrecall.model import protocol
 from memrecall.scope import Permission, Scope
 from memrecall.text.language import language_of
 from memrecall.types import Language
+
+# functions.x, mcp__server__x, call=x, x:0 and x<|channel|>commentary all mean x.
+_PART_END = re.compile(r"__|[^\w-]")
+_SUFFIX = re.compile(r"(?:<\||\(|\s).*$", re.DOTALL)
+_NO_LETTERS = re.compile(r"[\W\d_]+")
 
 _PARENT = frozenset({Interface.AUTOGEN})
 _CLIENTS = frozenset({Interface.RPC, Interface.MCP})
@@ -253,3 +269,41 @@ async def _run_once(tool: Tool, library: Library, scope: Scope, arguments: BaseM
 MEMRECALL_TOOLS: dict[str, ToolEntry] = {
     name: _entry(tool) for name, tool in tools_for(Interface.RECALL).items()
 }
+
+
+def normalize_tool_name(name: str) -> str:
+    """Return the name of the tool that a model means, by its letters; an unknown one as it is."""
+    plain = _SUFFIX.sub("", name.strip())
+    parts = (plain, *reversed(_PART_END.split(plain)))
+    letters = (_NO_LETTERS.sub("", part).lower() for part in parts)
+    names = {name.replace("_", ""): name for name in TOOLS}
+    return next((names[part] for part in letters if part in names), plain)
+
+
+class UnknownTool(NotFound):
+    """A call of a tool that does not exist."""
+
+
+def require_tool(name: str, interface: Interface, language: Language) -> Tool:
+    """Return a tool of an interface; raise UnknownTool if it has none of that name."""
+    if (tool := find_tool(name, interface)) is None:
+        tools = ", ".join(tools_for(interface))
+        raise UnknownTool(say(language, "unknown_tool", tool=name, tools=tools))
+    return tool
+
+
+_ERROR_CODES: tuple[tuple[type[Exception], ToolErrorCode], ...] = (
+    (TimeoutError, ToolErrorCode.TIMEOUT),
+    (Disabled, ToolErrorCode.NO_PERMISSION),
+    (UnknownTool, ToolErrorCode.UNKNOWN_TOOL),
+    (NotFound, ToolErrorCode.NOT_FOUND),
+    (InvalidArgument, ToolErrorCode.INVALID_ARGUMENTS),
+    (EmbedderFailed, ToolErrorCode.EMBEDDER),
+    (CallerError, ToolErrorCode.REFUSED),
+)
+
+
+def error_code(error: MemrecallError | TimeoutError) -> ToolErrorCode:
+    """Return the code of a failed call; an error of no other kind is one of the database."""
+    codes = (code for kind, code in _ERROR_CODES if isinstance(error, kind))
+    return next(codes, ToolErrorCode.STORAGE)

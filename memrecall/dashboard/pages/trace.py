@@ -6,7 +6,7 @@ from functools import partial
 from nicegui import ui
 
 from memrecall.agent.result import RecallResult
-from memrecall.agent.views.recall import RecallViewer, trace_time_zone
+from memrecall.agent.views import RecallViewer, trace_time_zone
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.trace_view import draw_facts, draw_handoff, draw_trace

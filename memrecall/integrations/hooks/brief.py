@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from memrecall.agent.blocks import json_line, wrap_block
 from memrecall.agent.phrases import say
-from memrecall.agent.prompt_view import json_line, wrap_block
 from memrecall.importers.projects import find_git_folder
 from memrecall.integrations.hooks.events import CapturedEvent
 from memrecall.library.library import Library

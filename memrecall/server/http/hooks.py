@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import TypeAdapter
 
-from memrecall.agent.prompt_view import write_relevant_block
+from memrecall.agent.blocks import write_relevant_block
 from memrecall.integrations.hooks.bindings import Binding, HookError
 from memrecall.integrations.hooks.brief import write_brief
 from memrecall.integrations.hooks.client import OPTIONS_HEADER, RECEIPT_HEADER, REQUEST_OPTIONS

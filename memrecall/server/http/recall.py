@@ -12,13 +12,12 @@ from pydantic import Field, model_validator
 from pydantic_core import to_json
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult
-from memrecall.agent.conversation import LARGEST_WINDOW, Conversation
-from memrecall.agent.dispatch import leaked_families
+from memrecall.agent.blocks import BLOCK_CHARACTERS, write_relevant_block
+from memrecall.agent.conversation import LARGEST_WINDOW, Conversation, RecallWhen, needs_recall
 from memrecall.agent.driver import stream_recall
-from memrecall.agent.offline.needs import RecallWhen, needs_recall
-from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_relevant_block
+from memrecall.agent.loop import leaked_families
 from memrecall.agent.result import StopReason
-from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
+from memrecall.agent.trace import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.messages import ConversationMessage, strip_markers

@@ -21,15 +21,14 @@ from pydantic_core import to_json, to_jsonable_python
 
 from memrecall import __version__
 from memrecall.agent import Recaller, RecallOptions, RecallResult, StopReason
-from memrecall.agent.prompt_view import write_block
+from memrecall.agent.blocks import write_block
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.knowledge import PART_LENGTH
 from memrecall.agent.tools.models import ToolOutput, excerpt_length
 from memrecall.agent.tools.table import find_tool, tools_for
-from memrecall.agent.trace import stream_events
-from memrecall.agent.trace_events import CallEvent
+from memrecall.agent.trace import CallEvent, stream_events
 from memrecall.errors import MemrecallError, NotFound, StorageError
 from memrecall.memory import Library
 from memrecall.memory.ingest import Ingestor

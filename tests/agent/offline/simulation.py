@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from memrecall.agent.offline.policy import Situation, decide_step
+from memrecall.agent.offline import Situation, decide_step
 from memrecall.agent.state import ToolRun, Window
 from memrecall.agent.tools.models import (
     ExpandContextWindowOutput,

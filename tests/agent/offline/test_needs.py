@@ -2,7 +2,7 @@
 
 import pytest
 
-from memrecall.agent.offline.needs import check_when, find_courtesy, needs_recall
+from memrecall.agent.conversation import check_when, find_courtesy, needs_recall
 from memrecall.errors import InvalidArgument
 from tests.cases import check_each, read_lines
 

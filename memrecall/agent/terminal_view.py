@@ -7,8 +7,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from memrecall.agent.tools import HANDOFF
-from memrecall.agent.trace_events import CallEvent, EventKind, HandoffEvent, TraceEvent
-from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
+from memrecall.agent.trace import CallEvent, EventKind, HandoffEvent, TraceEvent
+from memrecall.agent.views import ItemView, RecallViewer, StepView
 from memrecall.text.terminal import cut_line, draw_bar, flatten, indent, sanitize, score_style, wrap
 from memrecall.types import split_writer
 

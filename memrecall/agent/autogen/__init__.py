@@ -1,1 +1,0 @@
-"""The AutoGen classes: agent, model context, memory and tools."""

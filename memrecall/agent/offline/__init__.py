@@ -1,1 +1,0 @@
-"""Recalls without a model, and whether a message needs a recall."""

@@ -1,1 +1,0 @@
-"""A recall as data for people, and as HTML for notebooks."""
