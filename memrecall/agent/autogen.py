@@ -57,11 +57,9 @@ from memrecall.agent.phrases import say, to_json
 from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult, StopReason
 from memrecall.agent.tools import RECALL
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.definition import Interface, Tool
-from memrecall.agent.tools.memories import MemoryChange
+from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
 from memrecall.agent.tools.models import ToolFailure
-from memrecall.agent.tools.recall import RecallAnswer, RecallToolArguments
-from memrecall.agent.tools.table import TOOLS, error_code, tools_for
+from memrecall.agent.tools.table import TOOLS, Interface, Tool, error_code, tools_for
 from memrecall.agent.trace import (
     CallEvent,
     Observer,

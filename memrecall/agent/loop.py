@@ -20,8 +20,6 @@ from memrecall.agent.prompt import bound_text, call_to_resend, identify_calls, r
 from memrecall.agent.result import Recorder, StopReason
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, ToolRun
 from memrecall.agent.tools import HANDOFF, SEARCH
-from memrecall.agent.tools.arguments import parse_arguments
-from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import (
     HandoffInput,
     SearchMemoriesOutput,
@@ -29,9 +27,11 @@ from memrecall.agent.tools.models import (
     ToolFailure,
 )
 from memrecall.agent.tools.table import (
+    Interface,
+    Tool,
     error_code,
-    find_tool,
     normalize_tool_name,
+    parse_arguments,
     require_tool,
     tools_for,
 )
@@ -446,7 +446,7 @@ def has_leaked_call(text: str, model: str) -> bool:
     """
     leaks = _find_leaks(text)
     for leak in leaks:
-        name = leak.name if leak.name and find_tool(leak.name, Interface.RECALL) else "a tool"
+        name = leak.name if leak.name in tools_for(Interface.RECALL) else "a tool"
         _log.error("%s wrote a call of %s as text (%s); it was not run", model, name, leak.family)
     return bool(leaks)
 

@@ -21,9 +21,14 @@ from memrecall.agent.state import (
     RecallState,
 )
 from memrecall.agent.tools import EXPANSION, SEARCH
-from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import ExtractKeywordsInput
-from memrecall.agent.tools.table import forced_handoff, function_schemas, schema_text, tools_for
+from memrecall.agent.tools.table import (
+    Interface,
+    forced_handoff,
+    function_schemas,
+    schema_text,
+    tools_for,
+)
 from memrecall.agent.trace import ModelEvent
 from memrecall.budget import Budget, Limit
 from memrecall.errors import CallerError, InvalidArgument, ModelFailed

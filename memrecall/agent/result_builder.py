@@ -20,7 +20,6 @@ from memrecall.agent.result import (
     StopReason,
 )
 from memrecall.agent.state import UNKNOWN_USER, RecallState
-from memrecall.agent.tools.detail import find_neighbors
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.tools.search import source_keys
 from memrecall.agent.trace import HandoffEvent, StopEvent
@@ -452,7 +451,7 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
 
 
 async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
-    before, after = await find_neighbors(state, message, _NEIGHBORS)
+    before, after = await state.find_neighbors(message, _NEIGHBORS)
     hit, found = make_hit(message, NO_SCORES), state.hits.get(message.message_id)
     return await _from_hit(
         state,

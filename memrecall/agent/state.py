@@ -31,7 +31,7 @@ from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import Hit
 from memrecall.store import UserVersion
 from memrecall.text.times import TimeSpan
-from memrecall.types import to_zone
+from memrecall.types import Message, to_zone
 
 GOOD_SCORE = 0.5  # the score from which a hit counts although no model has judged it
 MAX_CONSECUTIVE_SEARCHES = 3
@@ -191,6 +191,29 @@ class RecallState(ToolContext):
         """Return True if a moment is in the period, and not after `as_of`."""
         is_early_enough = self.end_time is None or moment < self.end_time
         return is_early_enough and (self.period is None or self.period.covers(moment))
+
+    async def find_neighbors(
+        self, message: Message, count: int
+    ) -> tuple[list[Message], list[Message]]:
+        """Return up to `count` messages before and after one in its session, oldest first.
+
+        Messages that the caller has, or that are not visible yet, are left out.
+        """
+        timeline = self.library.store.timeline(self.scope)
+        page = await timeline.neighbors(message.message_id, before=count, after=count)
+        before: list[Message] = []
+        after: list[Message] = []
+        neighbors = before
+        for each in page.items:
+            if each.message_id == message.message_id:
+                neighbors = after
+            elif (
+                each.session_id == message.session_id
+                and not self.conversation.has_message(each.message_id, each.content)
+                and self.is_visible(each.ts)
+            ):
+                neighbors.append(each)
+        return before, after
 
     def format_local(self, moment: datetime) -> str:
         """Return a time in the user's zone as RFC 3339, to the second."""

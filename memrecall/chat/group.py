@@ -11,8 +11,7 @@ from typing import Any, Unpack
 
 from memrecall.agent.phrases import to_json
 from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
-from memrecall.agent.tools.context import MAX_QUERY
-from memrecall.agent.tools.models import TextAnswer
+from memrecall.agent.tools.search import MAX_QUERY
 from memrecall.chat.base import (
     Chat,
     ChatArguments,
@@ -34,6 +33,7 @@ from memrecall.chat.history import (
 )
 from memrecall.chat.mentions import Member, Members, find_mentions, remove_mentions, remove_names
 from memrecall.chat.phrases import chat_language, tell
+from memrecall.chat.tool_table import TextAnswer
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.errors import InvalidArgument, NotFound

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from memrecall.agent.phrases import to_json
 from memrecall.agent.tools import RECALL_MEMORY
-from memrecall.agent.tools.context import MAX_QUERY
+from memrecall.agent.tools.search import MAX_QUERY
 from memrecall.chat.base import (
     Chat,
     ChatArguments,

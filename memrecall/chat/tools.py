@@ -12,13 +12,12 @@ from memrecall.agent.loop import leaked_families
 from memrecall.agent.phrases import to_json
 from memrecall.agent.prompt import render
 from memrecall.agent.tools import RECALL_MEMORY
-from memrecall.agent.tools.arguments import parse_arguments
-from memrecall.agent.tools.context import MAX_QUERY, TurnContext
-from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.models import TextAnswer
+from memrecall.agent.tools.search import MAX_QUERY
 from memrecall.agent.tools.table import (
+    Interface,
     function_schemas,
     normalize_tool_name,
+    parse_arguments,
     require_tool,
     tools_for,
 )
@@ -26,6 +25,7 @@ from memrecall.agent.trace import TraceEvent
 from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell
+from memrecall.chat.tool_table import TextAnswer, TurnContext
 from memrecall.errors import (
     CassetteMismatch,
     InvalidArgument,

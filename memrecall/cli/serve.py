@@ -46,12 +46,13 @@ async def _serve_rpc(db: str | None, agent: str | None, data_dir: str | None) ->
     from memrecall.agent.tools.context import ToolContext
     from memrecall.memory import Library
     from memrecall.server.rpc import StdioServer, dispatcher
+    from memrecall.server.tools import recover_backups
 
     log_to_stderr()
     settings = load_settings({"db": db, "data_dir": data_dir}).settings
     async with await Library.open(settings) as library:
         context = ToolContext.for_operator(library, agent)
-        await context.recover()
+        await recover_backups(context)
         await StdioServer(dispatcher(context)).run()
 
 
@@ -93,6 +94,7 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, **rights: Any
 
     with requires_extra("memrecall mcp", "mcp", "mcp", "mcp_types"):
         from memrecall.server.mcp.server import make_context, make_ingestor, serve_stdio
+        from memrecall.server.tools import recover_backups
     log_to_stderr()
     settings = load_settings(arguments).settings
     client = client_of(settings)
@@ -110,7 +112,7 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, **rights: Any
             for space_id in scope.spaces:  # a typing error is reported now, not at each call
                 await library.store.spaces.enter(scope, space_id)
             if scope.allows(Permission.OPERATOR):
-                await make().recover()
+                await recover_backups(make())
             await serve_stdio(make)
     finally:
         if client is not None:

@@ -23,10 +23,8 @@ from memrecall.agent.conversation import RecallWhen, check_when
 from memrecall.agent.driver import Clock, RecallOptions
 from memrecall.agent.phrases import say, to_json
 from memrecall.agent.result import RecalledMemory
-from memrecall.agent.tools.arguments import parse_arguments
-from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
-from memrecall.agent.tools.table import error_code, tools_for
+from memrecall.agent.tools.table import Interface, Tool, error_code, parse_arguments, tools_for
 from memrecall.agent.trace import Observer
 from memrecall.errors import (
     CassetteMismatch,

@@ -21,11 +21,9 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from memrecall.agent.tools import RECALL
-from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolOutput
-from memrecall.agent.tools.table import find_tool
+from memrecall.agent.tools.table import Interface, Tool, parse_arguments
 from memrecall.budget import Limits
 from memrecall.errors import (
     CallerError,
@@ -41,6 +39,7 @@ from memrecall.errors import (
 from memrecall.json_objects import find_fault, load_json
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
 from memrecall.server.limits import GRACE_SECONDS, QUICK_SECONDS, WRITE_SECONDS
+from memrecall.server.tools import find_tool
 from memrecall.timing.deadlines import current_deadline, deadline, run_within
 from memrecall.workers import DaemonThreadPool
 

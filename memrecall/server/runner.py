@@ -33,6 +33,7 @@ from memrecall.server.supervisor import (
     end_process_in,
     supervise,
 )
+from memrecall.server.tools import recover_backups
 from memrecall.settings import Settings
 from memrecall.workers import worker_processes
 
@@ -336,7 +337,9 @@ async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
         )
     await library.store.database.make_reserve()
     await library.vectors.require_same_embedder()
-    await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
+    await recover_backups(
+        ToolContext.for_operator(library)
+    )  # finish a restore that was interrupted
     return await _describe(library, listener, is_open=not has_keys)
 
 

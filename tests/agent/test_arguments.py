@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.models import GetMemoryDetailInput, SearchMemoriesInput
-from memrecall.agent.tools.table import TOOLS, normalize_tool_name
+from memrecall.agent.tools.table import TOOLS, normalize_tool_name, parse_arguments
 from memrecall.errors import InvalidArgument
 from memrecall.types import Language
 

@@ -12,7 +12,7 @@ from memrecall.agent import (
     write_block,
 )
 from memrecall.agent.blocks import write_parent_message, write_relevant_block
-from memrecall.agent.tools.recall import RecallAnswer, RecallReply
+from memrecall.agent.tools.memories import RecallAnswer, RecallReply
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.store import PlanStep

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult, write_block
 from memrecall.agent.blocks import BLOCK_END, BLOCK_START
-from memrecall.agent.tools.recall import RecallAnswer, RecallReply
+from memrecall.agent.tools.memories import RecallAnswer, RecallReply
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
 from memrecall.types import NewMemory, Origin

@@ -25,7 +25,7 @@ from memrecall.agent import (
     write_block,
 )
 from memrecall.agent.blocks import BLOCK_END, BLOCK_START
-from memrecall.agent.tools.recall import RecallAnswer
+from memrecall.agent.tools.memories import RecallAnswer
 from memrecall.errors import InvalidArgument, StorageUnreachable
 from memrecall.memory import Library
 from memrecall.scope import Scope

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from memrecall.agent import Recaller, RecallOptions, RecallResult, RecallTool
 from memrecall.agent.blocks import write_block
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.recall import RecallAnswer, RecallToolArguments, recall
+from memrecall.agent.tools.memories import RecallAnswer, RecallToolArguments, recall
 from memrecall.agent.tools.table import TOOLS
 from memrecall.budget import Limits
 from memrecall.chat.tools import memory_events

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from memrecall.agent import Recaller, StopReason
-from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.table import function_schemas
+from memrecall.agent.tools.table import Interface, function_schemas
 from memrecall.agent.trace import ThoughtEvent
 from memrecall.memory import Library
 from memrecall.model.prompts import load_prompt

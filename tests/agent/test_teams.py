@@ -22,7 +22,7 @@ from autogen_core.models import FunctionExecutionResultMessage
 from PIL import Image as Picture
 
 from memrecall.agent import MemoryContext, MemRecallAgent, Recaller, RecallMemory, RecallTool
-from memrecall.agent.tools.recall import RecallReply
+from memrecall.agent.tools.memories import RecallReply
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.tools import TurnRecalls
 from memrecall.errors import InvalidArgument

@@ -15,18 +15,18 @@ import memrecall
 from memrecall.agent import MEMRECALL_TOOLS, Recaller, memory_tools
 from memrecall.agent import tools as names
 from memrecall.agent.tools import models, table
-from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.definition import Interface, Tool
-from memrecall.agent.tools.models import (
-    TextAnswer,
-    ToolErrorCode,
-    ToolFailure,
-    ToolInput,
-    ToolOutput,
+from memrecall.agent.tools.models import ToolErrorCode, ToolFailure, ToolInput, ToolOutput
+from memrecall.agent.tools.table import (
+    TOOLS,
+    Interface,
+    Tool,
+    function_schemas,
+    parse_arguments,
+    tools_for,
 )
-from memrecall.agent.tools.table import TOOLS, function_schemas, tools_for
 from memrecall.chat.options import ChatOptions
+from memrecall.chat.tool_table import TextAnswer
 from memrecall.chat.tools import TurnRecalls, TurnTools
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library

@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import memrecall.chat.tool_table  # noqa: F401 -- adds tools to the table
 from memrecall.agent import memory_tools
-from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.table import function_schemas, tools_for
+from memrecall.agent.tools.table import Interface, function_schemas, tools_for
 from memrecall.memory import Library
 from memrecall.server.mcp.server import describe_tool
 

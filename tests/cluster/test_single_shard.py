@@ -9,8 +9,7 @@ from typing import Any
 
 from mcp import Client
 
-from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.table import tools_for
+from memrecall.agent.tools.table import Interface, tools_for
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memrecall.agent.blocks import write_block
-from memrecall.agent.tools.recall import RecallAnswer
+from memrecall.agent.tools.memories import RecallAnswer
 from memrecall.extraction.protocol import Extracted, Fact, KnownMemory, Summary, Utterance
 from memrecall.memory import AsyncMemory
 from memrecall.memory.ingest import Ingestor

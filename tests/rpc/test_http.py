@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.table import TOOLS, tools_for
+from memrecall.agent.tools.table import TOOLS, Interface, tools_for
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.types import NewMessage, Role

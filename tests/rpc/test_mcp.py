@@ -9,11 +9,11 @@ import pytest
 from mcp import Client, MCPError
 
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.table import tools_for
+from memrecall.agent.tools.table import Interface, tools_for
 from memrecall.memory import Library
 from memrecall.scope import Permission
 from memrecall.server.mcp.server import describe_tool
+from memrecall.server.tools import in_workspaces
 from memrecall.store import NewKnowledge
 from tests.cases import check_each_async
 
@@ -209,7 +209,7 @@ class TestToolDescriptions:
             assert (await call_tool(client, "memory_read", kb_id=entry))["content"] == "tea"
             await operator.knowledge.delete(entry)
             assert await tool_names(client) == USER_TOOLS
-            await operator.in_workspaces(lambda workspaces: workspaces.create("task"))
+            await in_workspaces(operator, lambda workspaces: workspaces.create("task"))
             assert await tool_names(client) == [*USER_TOOLS, *PUBLIC_TOOLS]
 
     def test_names_differ_in_more_than_their_order(self) -> None:

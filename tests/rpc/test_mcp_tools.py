@@ -13,6 +13,7 @@ from memrecall.agent.trace import CallEvent, stream_events
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.mcp import server as mcp_server
+from memrecall.server.tools import in_workspaces, open_backups
 from memrecall.store import Grant, NewKnowledge
 from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
@@ -118,11 +119,11 @@ async def _valid_argument(library: Library, users: tuple[str, ...], tool: str, n
     if name == "kb_id":
         return await operator.knowledge.add(NewKnowledge("content", "summary", (), actor="test"))
     if name == "backup_path":
-        return str(await (await operator.open_backups()).backup())
+        return str(await (await open_backups(operator)).backup())
     if name == "task_id":
         task_id = f"task-{secrets.token_hex(4)}"
         if tool == "memory_cleanup":
-            await operator.in_workspaces(lambda workspaces: workspaces.create(task_id))
+            await in_workspaces(operator, lambda workspaces: workspaces.create(task_id))
         return task_id
     return "tea"
 

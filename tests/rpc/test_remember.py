@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.table import find_tool
+from memrecall.agent.tools.table import Interface, parse_arguments
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.mcp.server import make_context
 from memrecall.server.rpc import as_json
+from memrecall.server.tools import find_tool
 from memrecall.store import NewKnowledge
 from memrecall.types import NewMessage, Origin, Role
 from tests.cases import check_each_async

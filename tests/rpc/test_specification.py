@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.table import tools_for
+from memrecall.agent.tools.table import Interface, tools_for
 from memrecall.errors import StorageError
 from memrecall.library.knowledge import LONGEST_ENTRY, KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.rpc import answer, dispatcher, report_bug
+from memrecall.server.tools import workspaces_root
 from memrecall.store import NewKnowledge
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.restore import Backups, Stage
@@ -214,7 +214,7 @@ async def test_delete(filled_context: ToolContext) -> None:
 async def test_get_status(filled_context: ToolContext) -> None:
     clean = {"status": "ok", "kb_status": "loaded", "workspace_status": "clean"}
     assert await call_tool(filled_context, "memory_get_status", {}, 6) == clean
-    assert not filled_context.workspaces_root.exists()  # reading creates nothing
+    assert not workspaces_root(filled_context).exists()  # reading creates nothing
     await call_tool(filled_context, "memory_init_workspace", {"task_id": "t"})
     active = {**clean, "workspace_status": "active"}
     assert await call_tool(filled_context, "memory_get_status", {}, 6) == active
@@ -383,7 +383,7 @@ INVALID_CALLS: list[tuple[str, Any]] = [
 async def test_invalid_parameters_are_refused(context: ToolContext) -> None:
     for method, params in INVALID_CALLS:
         assert await call_error_code(context, method, params) == -32602, (method, params)
-    assert os.listdir(context.workspaces_root) == []  # the root exists and is empty
+    assert os.listdir(workspaces_root(context)) == []  # the root exists and is empty
 
 
 async def test_knowledge_survives_a_restart(filled_context: ToolContext) -> None:
@@ -406,7 +406,7 @@ async def test_knowledge_is_separated_by_agent(filled_context: ToolContext) -> N
 async def test_dump_reports_omitted_entries(
     filled_context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memrecall.agent.tools.service.DUMP_ENTRIES", 1)
+    monkeypatch.setattr("memrecall.server.tools.DUMP_ENTRIES", 1)
     dumped = await call_tool(filled_context, "memory_dump", {"level": "kb"})
     assert (list(dumped["data"]), dumped["left_out"]) == (["kb-001"], {"entries": 2})
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.table import tools_for
+from memrecall.agent.tools.table import Interface, tools_for
 from memrecall.agent.trace import EventKind
 from memrecall.dashboard.page import WORDS
 from memrecall.server.http.openapi import load_examples

@@ -3,36 +3,24 @@
 Docstrings of the models are part of the JSON schemas of MCP.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from memrecall.agent.prompt import DETAIL_CHARACTERS
 from memrecall.agent.result import words_about
 from memrecall.agent.state import RecallState
-from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.knowledge import PART_LENGTH
 from memrecall.agent.tools.models import (
     GetMemoryDetailInput,
     GetMemoryDetailOutput,
     NearbyMessage,
-    StrictInput,
     ToolErrorCode,
-    ToolOutput,
-    excerpt_length,
 )
 from memrecall.agent.tools.search import preview_content
-from memrecall.errors import NotFound
-from memrecall.library.spaces import describe_origin, origin_fields
-from memrecall.search import SearchRequest
-from memrecall.search.request import Kind
+from memrecall.library.spaces import describe_origin
 from memrecall.search.results import NO_SCORES, UserRow, make_hit
 from memrecall.store import KnowledgeEntry
 from memrecall.text.snippets import find_center
-from memrecall.text_length import center_start, truncate_around
-from memrecall.types import MemoryRecord, Message, format_time
+from memrecall.text_length import center_start
+from memrecall.types import MemoryRecord, Message
 from memrecall.workers import in_process
 
 _NEIGHBORS = 2
@@ -76,30 +64,6 @@ async def _center(state: RecallState, detail: GetMemoryDetailOutput) -> GetMemor
     return detail.model_copy(update={"start": start})
 
 
-async def find_neighbors(
-    state: RecallState, message: Message, count: int
-) -> tuple[list[Message], list[Message]]:
-    """Return up to `count` messages before and after one in its session, oldest first.
-
-    Messages that the caller has, or that are not visible yet, are left out.
-    """
-    timeline = state.library.store.timeline(state.scope)
-    page = await timeline.neighbors(message.message_id, before=count, after=count)
-    ids = [neighbor.message_id for neighbor in page.items]
-    position = ids.index(message.message_id)
-
-    def select(neighbors: Sequence[Message]) -> list[Message]:
-        return [
-            neighbor
-            for neighbor in neighbors
-            if neighbor.session_id == message.session_id
-            and not state.conversation.has_message(neighbor.message_id, neighbor.content)
-            and state.is_visible(neighbor.ts)
-        ]
-
-    return select(page.items[:position]), select(page.items[position + 1 :])
-
-
 async def _read(state: RecallState, key: str) -> GetMemoryDetailOutput | None:
     store = state.library.store
     memories = await store.memories(state.scope).get_many([key])
@@ -141,7 +105,7 @@ async def _memory_detail(state: RecallState, memory: MemoryRecord) -> GetMemoryD
 
 
 async def _message_detail(state: RecallState, message: Message) -> GetMemoryDetailOutput:
-    before, after = await find_neighbors(state, message, _NEIGHBORS)
+    before, after = await state.find_neighbors(message, _NEIGHBORS)
     return _detail(
         state,
         message,
@@ -171,114 +135,4 @@ def _nearby(state: RecallState, message: Message) -> NearbyMessage:
         speaker=message.speaker or message.role.value,
         created_at=state.format_local(message.ts),
         content=preview_content(message.content),
-    )
-
-
-class MessageSearchParams(StrictInput):
-    """A search of the messages."""
-
-    query: Annotated[str, Field(min_length=1)]
-    limit: Annotated[int, Field(ge=1, le=50)] = 10
-    cursor: str | None = None
-    time: str | None = None
-
-
-class MessageHits(ToolOutput):
-    """The best messages, the best first; `nearest` is the closest time if `time` has none."""
-
-    messages: list[dict[str, Any]]
-    total_found: int
-    next_cursor: str | None
-    nearest: datetime | None = None
-
-
-async def search_messages(context: ToolContext, params: MessageSearchParams) -> MessageHits:
-    """Search the messages of earlier conversations."""
-    request = SearchRequest(**params.model_dump(), kind="message")
-    page = await context.library.search(context.scope, request)
-    length = excerpt_length(len(page.results))
-    contents = [hit.content for hit in page.results]
-    total = sum(map(len, contents))
-    excerpts = await in_process(total, cut_excerpts, contents, [params.query], length)
-    messages = [
-        {
-            "message_id": hit.key,
-            "role": hit.role or "",
-            "speaker": hit.speaker,
-            "content": excerpt,
-            "characters": len(hit.content),
-            "said_at": format_time(hit.ts),
-            "session_id": hit.session_id,
-            "relevance_score": round(hit.score, 2),
-            **origin_fields(hit),
-        }
-        for hit, excerpt in zip(page.results, excerpts, strict=True)
-    ]
-    names = ("total_found", "next_cursor", "nearest")
-    return MessageHits(messages=messages, **{name: getattr(page, name) for name in names})
-
-
-def cut_excerpts(contents: Sequence[str], words: Sequence[str], length: int) -> list[str]:
-    """Return each content, cut around some words if it is long."""
-    return [
-        content
-        if len(content) <= length
-        else truncate_around(content, length, find_center(content, words))
-        for content in contents
-    ]
-
-
-class ReadMemoryParams(StrictInput):
-    """A key, and the offset to read from."""
-
-    memory_key: str
-    offset: Annotated[int, Field(ge=0)] = 0
-
-
-class MemoryPart(ToolOutput):
-    """A memory, message or knowledge entry from an offset on; `next_offset` is null at its end."""
-
-    memory_key: str
-    kind: Kind
-    summary: str
-    content: str
-    characters: int
-    next_offset: int | None
-    speaker: str | None
-    said_at: str
-    valid_to: str | None
-    truncated: bool
-    space: str | None = None
-
-
-async def read_memory(context: ToolContext, params: ReadMemoryParams) -> MemoryPart:
-    """Return a part of what recall or a search has found."""
-    store, scope, key = context.library.store, context.scope, params.memory_key
-    fields: dict[str, Any]
-    if memories := await store.memories(scope).get_many([key]):
-        memory = memories[0]
-        valid_to = memory.valid_to and format_time(memory.valid_to)
-        fields = memory.model_dump(include={"summary", "content", "speaker", "truncated"})
-        fields |= {"kind": "memory", "said_at": format_time(memory.since), "valid_to": valid_to}
-    elif messages := await store.timeline(scope).get_many([key]):
-        fields = messages[0].model_dump(include={"content", "speaker"})
-        fields |= {"kind": "message", "said_at": format_time(messages[0].ts)}
-    elif entries := await context.knowledge.get_many([key]):
-        fields = {"content": entries[0].content, "summary": entries[0].summary}
-        fields |= {"kind": "knowledge", "said_at": format_time(entries[0].updated_at)}
-    else:
-        raise NotFound(f"there is no memory or message {key[:100]!r}", hint="Use a key from recall")
-    if (space := scope.split_key(key)[0]) and fields["kind"] != "knowledge":
-        row: Any = (memories or messages)[0]
-        names = await store.spaces.names(row.user_id)
-        author = names.get(row.author or "", row.author)
-        fields["space"] = describe_origin(space, author, fields["said_at"])
-    content, end = fields["content"], params.offset + PART_LENGTH
-    fields["content"] = content[params.offset : end]
-    defaults = {"summary": "", "speaker": None, "valid_to": None, "truncated": False}
-    return MemoryPart(
-        memory_key=key,
-        characters=len(content),
-        next_offset=end if end < len(content) else None,
-        **(defaults | fields),
     )

@@ -4,20 +4,31 @@ A parent agent and an MCP client may see different arguments and results; each h
 """
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import AliasChoices, Field, PrivateAttr, ValidationError
 
+from memrecall.agent.blocks import write_block
+from memrecall.agent.result import Certainty, RecalledMemory, RecallResult
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
-from memrecall.errors import InvalidArgument, NotFound
+from memrecall.agent.tools.models import (
+    StrictInput,
+    ToolInput,
+    ToolOutput,
+    excerpt_length,
+)
+from memrecall.errors import InvalidArgument, MemrecallError, NotFound
+from memrecall.library.spaces import origin_fields
+from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope, qualify_key
 from memrecall.search import Hit, SearchRequest
-from memrecall.store import MemoryQuery, PlanOutcome, PlanStep
-from memrecall.text_length import single_line, truncate_text
-from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, format_time
+from memrecall.store import PlanOutcome, PlanStep
+from memrecall.text.snippets import find_center
+from memrecall.text_length import single_line, truncate_around
+from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, Role, format_time
 
 MAX_MEMORY_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
@@ -229,39 +240,178 @@ async def _find_memory(context: ToolContext, key: str) -> MemoryRecord:
         raise
 
 
-class ListParams(StrictInput):
-    """A page of the memories."""
-
-    limit: Annotated[int, Field(ge=1, le=50)] = 20
-    cursor: str | None = None
-    space: str | None = None
+_EVIDENCE_FIELDS = {
+    *("memory_key", "kind", "summary", "speaker", "certainty"),
+    *("claimed_by", "conflicts_with", "truncated", "checked", "doubts"),
+}
 
 
-class MemoryList(ToolOutput):
-    """The memories that hold now, the newest first; `next_cursor` leads to older ones."""
+class RecallToolArguments(ToolInput):
+    """Arguments of `recall` for a parent agent."""
 
-    memories: list[dict[str, Any]]
-    next_cursor: str | None
-    kept_messages: int = 0  # counted if there is no memory
+    query: str
+    context: str | None = None
+    time: str | None = None
+
+    def messages(self) -> list[ConversationMessage]:
+        """Return the conversation to recall for."""
+        before = [ConversationMessage(Role.OTHER, self.context)] if self.context else []
+        return [*before, ConversationMessage(Role.USER, self.query)]
 
 
-async def list_memories(context: ToolContext, params: ListParams) -> MemoryList:
-    """Return a page of the memories of the user or a space; long contents are shortened."""
-    store, space = context.library.store, params.space
-    scope = context.scope.own if space is None else await context.enter(space)
-    names = await store.spaces.names(scope.user_id) if space else {}
-    page = await store.memories(scope).page(MemoryQuery(), limit=params.limit, cursor=params.cursor)
-    length = excerpt_length(len(page.items))
-    memories = [
-        {
-            "memory_key": _qualify(scope, record.memory_key),
-            "memory_type": record.memory_type,
-            "content": truncate_text(record.content, length),
-            "characters": len(record.content),
-            "since": format_time(record.since),
-            **({"by": names.get(record.author or "", record.author)} if space else {}),
-        }
-        for record in page.items
+class RecallParams(StrictInput):
+    """A question that refers to something."""
+
+    # Clients of earlier versions send `question`.
+    query: Annotated[
+        str,
+        Field(min_length=1, max_length=10_000, validation_alias=AliasChoices("query", "question")),
     ]
-    kept = 0 if memories or params.cursor else await store.timeline(scope).count()
-    return MemoryList(memories=memories, next_cursor=page.next_cursor, kept_messages=kept)
+    time: str | None = None
+
+    def messages(self) -> str:
+        """Return the conversation to recall for."""
+        return self.query
+
+
+class RecallAnswer(ToolOutput):
+    """Result of `recall` for a parent agent."""
+
+    found: bool
+    confidence: float
+    certainty: Certainty = Certainty.NONE
+    summary: str
+    memories: list[dict[str, str]] = Field(default_factory=list)
+    closest: list[str] | None = None  # quotes, if nothing was found that is likely to be meant
+    follow_up_question: str | None = None
+    withheld: int | None = None  # sensitive memories that match and may not be shown
+    stop_reason: str
+    judged: bool = False  # False: a limit or a failure ended the recall first
+    fallback: str | None = None  # why the recall went on without its model
+    problem: str | None = None
+    dropped_keys: list[str] | None = None  # handed off, but not found in this recall
+
+    @classmethod
+    def from_result(cls, result: RecallResult) -> Self:
+        """Return the answer for the parent's model."""
+        length = excerpt_length(len(result.memories))
+        return cls(
+            found=bool(result.memories),
+            confidence=result.confidence,
+            certainty=result.certainty,
+            summary=result.handoff.search_summary,
+            memories=[
+                {
+                    "memory_key": memory.memory_key,
+                    "said_at": format_time(memory.ts),
+                    **({"by": memory.by} if memory.by else {}),
+                    "certainty": memory.certainty.value,
+                    "content": _excerpt(result, memory, length),
+                    **memory.describe_conflict(result.language),
+                    **origin_fields(memory),
+                    **({} if memory.checked else memory.describe_certainty(result.language)),
+                }
+                for memory in result.memories
+            ],
+            closest=_quote_closest(result, length) or None,
+            follow_up_question=result.handoff.follow_up_question,
+            withheld=result.withheld or None,
+            stop_reason=result.stop_reason.value,
+            judged=result.judged,
+            fallback=result.fallback,
+            problem=result.problem,
+            dropped_keys=result.keys_dropped or None,
+        )
+
+    @classmethod
+    def from_error(cls, error: MemrecallError) -> Self:
+        """Return the answer to a recall that failed."""
+        problem = f"The memories could not be searched: {error.message}."
+        return cls(
+            found=False,
+            confidence=0.0,
+            summary=f"{problem} This does not mean that nothing was found.",
+            stop_reason=error.code.lower(),
+            problem=error.message,
+        )
+
+
+def _excerpt(result: RecallResult, memory: RecalledMemory, length: int) -> str:
+    """Return a content, or the part of a long one that is about the request."""
+    return cut_excerpts([memory.content], result.words_about(memory.memory_key), length)[0]
+
+
+def _quote_closest(result: RecallResult, length: int) -> list[str]:
+    """Return the closest contents; beside an unchecked fact, its messages are quoted."""
+    return [
+        " ".join(
+            [
+                _excerpt(result, memory, length),
+                *(f"({doubt})" for doubt in memory.describe_doubts(result.language).values()),
+            ]
+        )
+        for memory in result.closest
+    ]
+
+
+class RecallReply(ToolOutput):
+    """What was found; `abstained` means that nothing was, and that guessing would be wrong."""
+
+    summary: str
+    confidence: float
+    certainty: Certainty
+    abstained: bool
+    memories: list[dict[str, Any]]
+    # Quotes, if nothing was found that is likely to be meant.
+    closest: list[str] = Field(default_factory=list)
+    follow_up_question: str | None = None
+    withheld: int = 0  # sensitive memories that match and may not be shown
+    _block: str = PrivateAttr(default="")
+
+    @classmethod
+    def from_result(cls, result: RecallResult) -> Self:
+        """Return the reply for an MCP client."""
+        length = excerpt_length(len(result.memories))
+        reply = cls(
+            summary=result.handoff.search_summary,
+            confidence=result.confidence,
+            certainty=result.certainty,
+            abstained=result.abstained,
+            memories=[
+                {
+                    **memory.model_dump(mode="json", include=_EVIDENCE_FIELDS),
+                    "content": _excerpt(result, memory, length),
+                    "probability": memory.probability and round(memory.probability, 2),
+                    "characters": len(memory.content),
+                    "said_at": format_time(memory.ts),
+                    **origin_fields(memory),
+                }
+                for memory in result.memories
+            ],
+            closest=_quote_closest(result, length),
+            follow_up_question=result.handoff.follow_up_question,
+            withheld=result.withheld,
+        )
+        reply._block = write_block(result, place="apart")
+        return reply
+
+    def as_text(self) -> str:
+        """Return the memories as the block of data that a model reads."""
+        return self._block
+
+
+async def recall(
+    context: ToolContext, arguments: RecallToolArguments | RecallParams
+) -> RecallResult:
+    """Recall what the request refers to."""
+    return await context.recall_messages(arguments.messages(), arguments.time)
+
+
+def cut_excerpts(contents: Sequence[str], words: Sequence[str], length: int) -> list[str]:
+    """Return each content, cut around some words if it is long."""
+    return [
+        content
+        if len(content) <= length
+        else truncate_around(content, length, find_center(content, words))
+        for content in contents
+    ]

@@ -79,14 +79,6 @@ class ToolOutput(BaseModel):
         return None
 
 
-class TextAnswer(ToolOutput):
-    """A text for the model of a chat turn."""
-
-    content: str
-    is_error: bool = False
-    results: int = 0  # recalled events, or messages
-
-
 class ToolFailure(ToolOutput):
     """A failed call: an error code, and a message that says what to do next."""
 

@@ -22,12 +22,9 @@ from pydantic_core import to_json, to_jsonable_python
 from memrecall import __version__
 from memrecall.agent import Recaller, RecallOptions, RecallResult, StopReason
 from memrecall.agent.blocks import write_block
-from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.definition import Interface, Tool
-from memrecall.agent.tools.knowledge import PART_LENGTH
 from memrecall.agent.tools.models import ToolOutput, excerpt_length
-from memrecall.agent.tools.table import find_tool, tools_for
+from memrecall.agent.tools.table import Interface, Tool, parse_arguments, tools_for
 from memrecall.agent.trace import CallEvent, stream_events
 from memrecall.errors import MemrecallError, NotFound, StorageError
 from memrecall.memory import Library
@@ -48,6 +45,7 @@ from memrecall.server.rpc import (
     run_until_signal,
     to_rpc_error,
 )
+from memrecall.server.tools import PART_LENGTH, find_tool, has_shared_data
 from memrecall.store import MemoryQuery, StoredTrace
 from memrecall.text_length import single_line, truncate_text
 from memrecall.types import Language, MemoryRecord, Origin, format_minute
@@ -249,12 +247,12 @@ class McpHandlers:
     ) -> types.ListToolsResult:
         """Return the tools that the caller may use, without those for which there are no data."""
         context = await self._context_of(request)
-        has_shared_data = await _convert_errors(context.has_shared_data(), context)
+        has_data = await _convert_errors(has_shared_data(context), context)
         return types.ListToolsResult(
             tools=[
                 describe_tool(tool, context.bound_spaces(writes=tool.writes))
                 for tool in tools_for(Interface.MCP).values()
-                if tool.refusal(context) is None and (has_shared_data or tool.needs_user)
+                if tool.refusal(context) is None and (has_data or tool.needs_user)
             ]
         )
 

@@ -6,7 +6,7 @@ import pytest
 
 from memrecall.agent import RecallResult, StopReason
 from memrecall.agent.phrases import say as phrase
-from memrecall.agent.tools.recall import RecallAnswer
+from memrecall.agent.tools.memories import RecallAnswer
 from memrecall.budget import Limits
 from memrecall.memory import Library
 from memrecall.model.servers import ServerClient
