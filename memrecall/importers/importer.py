@@ -17,7 +17,7 @@ from memrecall.library.library import Library
 from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.store import MessageFilter, Removal, ScopedMessage, WriteResult, read_filter
-from memrecall.store.imports import (
+from memrecall.store.transfer import (
     ID_PREFIX,
     id_of_label,
     label_import,

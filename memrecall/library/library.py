@@ -55,13 +55,19 @@ from memrecall.store import (
     WriteResult,
     parse_record,
 )
-from memrecall.store.backup.drafts import warn_of_drafts
+from memrecall.store.backup.folder import warn_of_drafts
 from memrecall.store.graph import erase_session_rows, import_rows
-from memrecall.store.imports import id_of_label, time_of_import
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages import write_messages
 from memrecall.store.privacy import Scan
-from memrecall.store.transfer import ImportCounts, export_user, import_user, to_record
+from memrecall.store.transfer import (
+    ImportCounts,
+    export_user,
+    id_of_label,
+    import_user,
+    time_of_import,
+    to_record,
+)
 from memrecall.types import NewMemory, NewMessage, Origin
 
 _CLOSE_SECONDS = 20.0  # for vectors; rows without them can be embedded later

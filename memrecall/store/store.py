@@ -17,7 +17,6 @@ from memrecall.store.database.integrity import (
     find_missing_parts,
     find_orphans,
     foreign_keys,
-    read_all,
 )
 from memrecall.store.database.locks import lock_scopes, require_enabled
 from memrecall.store.database.memberships import read_membership
@@ -39,7 +38,6 @@ from memrecall.store.database.tables import (
 from memrecall.store.feed import USER_VERSION, ChangeFeed, KnowledgeFeed, UserVersion
 from memrecall.store.feedback import FeedbackList, FeedbackWriter
 from memrecall.store.graph import Graph, StoreGraphs
-from memrecall.store.imports import LabelledRows
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
 from memrecall.store.memories.changes import MemoryChanges
@@ -50,6 +48,7 @@ from memrecall.store.sessions import SessionList, SessionState
 from memrecall.store.spaces import Spaces
 from memrecall.store.timeline import Timeline, UnreadMessages
 from memrecall.store.traces import TraceList, Traces
+from memrecall.store.transfer import LabelledRows
 from memrecall.store.vectors import VectorStore
 from memrecall.text import TEXT_VERSION
 from memrecall.text.privacy import PrivacyPolicy
@@ -246,8 +245,10 @@ class Store:
             if any(problems.values()):
                 return problems
             if deep:
-                dialect = self.database.dialect
-                read_all(connection, (select_in_key_order(dialect, table) for table in tables))
+                for table in tables:  # a row that is damaged raises an error
+                    rows = select_in_key_order(self.database.dialect, table)
+                    for _ in connection.execution_options(stream_results=True).execute(rows):
+                        pass
             return {**problems, "references": find_orphans(connection, references)}
 
         return await self.database.inspect(inspect)

@@ -9,7 +9,7 @@ from memrecall.memory import Library, Reindexer
 from memrecall.settings import Settings
 from memrecall.store import Store
 from memrecall.store.backup.database import restore_database
-from memrecall.store.merging import ExportedRow
+from memrecall.store.transfer import ExportedRow
 
 from ..store.process import Report
 

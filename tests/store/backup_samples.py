@@ -65,7 +65,7 @@ def watch_steps(on_step: Callable[[str], object]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for owner in (folder, restore):
             watch(owner, "write_synced")
-            watch(owner, "sync_folder")
+            watch(owner, "sync_to_disk")
         watch(Path, "rename")
         watch(shutil, "rmtree")
         watch(Knowledge, DECISION)

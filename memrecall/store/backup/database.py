@@ -21,13 +21,14 @@ from sqlalchemy import DDL, JSON, Connection, Table, bindparam, delete, exists, 
 
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, StorageError
 from memrecall.progress import Advance
-from memrecall.store.backup.drafts import (
+from memrecall.store.backup.folder import (
     BACKUP_FOLDERS,
     make_draft,
     noting_folder,
+    publish,
     sweep_drafts,
+    sync_to_disk,
 )
-from memrecall.store.backup.folder import publish, sync_file, sync_folder
 from memrecall.store.database.dialects import ConnectionOptions
 from memrecall.store.database.distribution import SHARD_FACT, USER_TABLES, begin_distributed_changes
 from memrecall.store.database.engine import Database
@@ -105,7 +106,7 @@ async def _write(store: Store, draft: Path, file: Path, advance: Advance) -> dic
             publish(draft, file)
         except FileExistsError:
             raise InvalidArgument(f"{file} exists already", hint="Choose another name") from None
-        sync_folder(file.parent)
+        sync_to_disk(file.parent)
     return counts
 
 
@@ -167,31 +168,19 @@ async def _copy_by_user(source: Database, copy: _Copy) -> None:
     await _copy_tables(source, shared, copy)
     async for page in Owners(source).pages(_ROWS):
         for user_id in page:
-            rows = await _read_user(source, user_id, user_tables)
+            rows: dict[Table, list[BackupRow]] = {}
+            async with source.read() as connection:
+                for table in user_tables:
+                    statement = select_in_key_order(source.dialect, table)
+                    result = await connection.execute(statement.where(table.c.user_id == user_id))
+                    rows[table] = [dict(row) for row in result.mappings()]
             named = {row["agent_id"] for part in rows.values() for row in part if "agent_id" in row}
-            if missing := named - copy.agents.keys():
-                await _copy_agents(source, copy, missing)
+            if missing := named - copy.agents.keys():  # created after the copy had begun
+                new_agents = select(agents).where(agents.c.agent_id.in_(sorted(missing)))
+                rows_of_agents = [dict(row._mapping) for row in await source.fetch(new_agents)]
+                await copy.add(agents, rows_of_agents)
             for table, part in rows.items():
                 await copy.add(table, part)
-
-
-async def _copy_agents(source: Database, copy: _Copy, ids: set[str]) -> None:
-    """Copy agents that were created after the copy had begun."""
-    statement = select(agents).where(agents.c.agent_id.in_(sorted(ids)))
-    await copy.add(agents, [dict(row._mapping) for row in await source.fetch(statement)])
-
-
-async def _read_user(
-    source: Database, user_id: str, tables: Sequence[Table]
-) -> dict[Table, list[BackupRow]]:
-    """Return the rows of a user in each table, as of one moment."""
-    rows: dict[Table, list[BackupRow]] = {}
-    async with source.read() as connection:
-        for table in tables:
-            statement = select_in_key_order(source.dialect, table)
-            of_user = statement.where(table.c.user_id == user_id)
-            rows[table] = [dict(row) for row in (await connection.execute(of_user)).mappings()]
-    return rows
 
 
 def _insert(connection: Connection, table: Table, rows: list[BackupRow]) -> None:
@@ -212,7 +201,7 @@ def _make_single_file(file: Path) -> None:
         connection.execute("PRAGMA journal_mode=DELETE")
     finally:
         connection.close()
-    sync_file(file)
+    sync_to_disk(file)
 
 
 @asynccontextmanager
@@ -271,28 +260,22 @@ async def _read_version(file: Path) -> int:
 
 def _verify(backup: Database) -> dict[str, int]:
     """Raise StorageError unless a backup is as it was written; return the counts of rows."""
+    counts: dict[str, int] = {}
     with _typed_damage(backup.location):
-        counts, problems = _compare(backup)
+        with backup.read_inline() as connection:
+            problems = find_damage(connection, deep=True)
+        facts = {row["name"]: row["value"] for batch in _read(backup, meta) for row in batch}
+        expected = json.loads(facts[_MANIFEST])["tables"] if _MANIFEST in facts else {}
+        for table in metadata.sorted_tables:
+            digest = _Digest()
+            for batch in _read(backup, table):
+                digest.add(_without_facts(table, batch))
+            counts[table.name] = digest.rows
+            if expected.get(table.name, digest.as_list()) != digest.as_list():
+                problems.append(f"the rows of {table.name} do not match their checksum")
     if problems:
         raise _damaged(backup.location, problems[0])
     return counts
-
-
-def _compare(backup: Database) -> tuple[dict[str, int], list[str]]:
-    """Return the counts of rows, and what differs from the manifest."""
-    with backup.read_inline() as connection:
-        problems = find_damage(connection, deep=True)
-    facts = {row["name"]: row["value"] for batch in _read(backup, meta) for row in batch}
-    expected = json.loads(facts[_MANIFEST])["tables"] if _MANIFEST in facts else {}
-    counts: dict[str, int] = {}
-    for table in metadata.sorted_tables:
-        digest = _Digest()
-        for batch in _read(backup, table):
-            digest.add(_without_facts(table, batch))
-        counts[table.name] = digest.rows
-        if expected.get(table.name, digest.as_list()) != digest.as_list():
-            problems.append(f"the rows of {table.name} do not match their checksum")
-    return counts, problems
 
 
 def _read(backup: Database, table: Table) -> Iterator[list[BackupRow]]:

@@ -1,15 +1,31 @@
-"""The folder of backups: files appear in it complete or not at all."""
+"""Folders of backups: files appear in them complete or not at all.
 
+A backup of a database is written to a draft first: a hidden file beside the backup, which a process
+that is killed leaves. It may be a full copy of the database. A file beside it says that it is
+memrecall's, and its lock whether the process that writes it is alive.
+"""
+
+import asyncio
 import errno
+import fcntl
+import json
+import logging
 import os
 import re
 import secrets
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from memrecall.errors import InvalidArgument, NotFound
+from sqlalchemy import Connection, delete, select
+
+from memrecall.errors import InvalidArgument, MemrecallError, NotFound
+from memrecall.store.database.engine import Database
+from memrecall.store.database.statements import insert_missing
+from memrecall.store.database.tables import meta
 from memrecall.store.workspaces import PRIVATE, read_regular, typed_os_errors
 
 _NAME = re.compile(r"memory_backup_[0-9]{8}_[0-9]{6}(?:_[0-9]{1,6})?\.json", re.ASCII)
@@ -17,6 +33,13 @@ _TEMPORARY_NAME = re.compile(r"\.memory_backup_[0-9a-f]{16}\.tmp", re.ASCII)
 LARGEST_BACKUP = 256 * 1024 * 1024  # bytes
 _STALE_SECONDS = 3_600
 _LINK_ERRORS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EACCES)
+BACKUP_FOLDERS = "backup_folders"  # a row of `memrecall_meta`: where drafts may be
+_DRAFT_NAME = re.compile(r"(?P<draft>\..+\.[0-9a-f]{8}\.tmp)(?:-wal|-shm|-journal|-lock)?")
+_DRAFT_SUFFIXES = ("", "-wal", "-shm", "-journal", "-lock")  # the lock last: it guards the others
+_LOCK_TEXT = b"the lock of an unfinished backup of memrecall\n"
+_NOTED_FOLDERS = select(meta.c.value).where(meta.c.name == BACKUP_FOLDERS)
+
+log = logging.getLogger(__name__)
 
 
 class BackupFolder:
@@ -45,7 +68,7 @@ class BackupFolder:
             finally:
                 with suppress(FileNotFoundError):
                     temporary.unlink()
-            sync_folder(self.folder)
+            sync_to_disk(self.folder)
         return path
 
     def read(self, reference: str) -> tuple[Path, bytes]:
@@ -136,15 +159,97 @@ def write_synced(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.fsync(file.fileno())
 
 
-def sync_folder(folder: Path) -> None:
-    """Make sure that the names in a folder survive a loss of power."""
-    sync_file(folder)
-
-
-def sync_file(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Make sure that a file or folder survives a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def make_draft(file: Path) -> Iterator[Path]:
+    """Yield the name of a draft of a file, which is removed with the end of the block."""
+    draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
+    with _lock_draft(draft):
+        try:
+            yield draft
+        finally:
+            _remove_draft(draft)
+
+
+def sweep_drafts(folder: Path) -> None:
+    """Remove the unfinished backups in a folder whose processes are gone."""
+    for draft in find_drafts(folder):
+        with suppress(BlockingIOError, MemrecallError), _lock_draft(draft):
+            _remove_draft(draft)
+
+
+def find_drafts(folder: Path) -> list[Path]:
+    """Return the unfinished backups in a folder, those that are being written too."""
+    with suppress(OSError):
+        matches = map(_DRAFT_NAME.fullmatch, sorted(os.listdir(folder)))
+        drafts = [folder / name for name in dict.fromkeys(m["draft"] for m in matches if m)]
+        return list(filter(_is_draft, drafts))
+    return []
+
+
+def _is_draft(draft: Path) -> bool:
+    """Return False for a file of another program that happens to have such a name."""
+    with suppress(OSError), open(f"{draft}-lock", "rb") as file:
+        return file.read(len(_LOCK_TEXT) + 1) == _LOCK_TEXT
+    return False
+
+
+@asynccontextmanager
+async def noting_folder(database: Database, folder: Path) -> AsyncIterator[None]:
+    """Let erasures know where a backup is being written, or was when its process was killed."""
+    if database.is_read_only:
+        yield
+        return
+    name = await asyncio.to_thread(os.path.abspath, folder)
+    await database.transact(partial(_note_folder, name=name, has_drafts=True))
+    try:
+        yield
+    finally:
+        has_drafts = bool(await asyncio.to_thread(find_drafts, folder))
+        await database.transact(partial(_note_folder, name=name, has_drafts=has_drafts))
+
+
+def _note_folder(connection: Connection, name: str, *, has_drafts: bool) -> None:
+    value = connection.scalar(_NOTED_FOLDERS)
+    known = [each for each in json.loads(value or "[]") if each != name]
+    connection.execute(delete(meta).where(meta.c.name == BACKUP_FOLDERS))
+    if folders := [name, *known] if has_drafts else known:
+        row = {"name": BACKUP_FOLDERS, "value": json.dumps(folders)}
+        insert_missing(connection, meta, [row])
+
+
+async def warn_of_drafts(database: Database) -> None:
+    """Name the unfinished backups that still hold what was just erased."""
+    rows = await database.fetch(_NOTED_FOLDERS)
+    folders = json.loads(rows[0].value) if rows else []
+    found = await asyncio.to_thread(lambda: [d for f in folders for d in find_drafts(Path(f))])
+    if found:
+        names = ", ".join(map(str, found))
+        log.warning("unfinished backups still hold what was erased, remove them: %s", names)
+
+
+@contextmanager
+def _lock_draft(draft: Path) -> Iterator[None]:
+    """Hold the lock of a draft; BlockingIOError if another process does."""
+    with typed_os_errors(draft.parent):
+        descriptor = os.open(f"{draft}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(descriptor, _LOCK_TEXT)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_draft(draft: Path) -> None:
+    for suffix in _DRAFT_SUFFIXES:
+        with suppress(OSError):
+            draft.with_name(draft.name + suffix).unlink()

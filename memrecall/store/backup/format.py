@@ -153,18 +153,14 @@ def unseal(data: bytes) -> Backup:
         raise _damaged(truncate_text(problem, 200)) from None
     if checksum(content) != backup.manifest.sha256:
         raise _damaged("its checksum does not match: it was changed or damaged")
-    _check_entries(backup)
-    for task_id, workspace in backup.workspaces.items():
-        _check_workspace(task_id, workspace)
-    return backup
-
-
-def _check_entries(backup: Backup) -> None:
     for entry in backup.entries():
         try:
             entry.row()
         except InvalidArgument as error:
             raise _damaged(f"entry {str(entry.key)[:80]!r}: {error.message}") from None
+    for task_id, workspace in backup.workspaces.items():
+        _check_workspace(task_id, workspace)
+    return backup
 
 
 def _check_workspace(task_id: str, workspace: SavedWorkspace) -> None:

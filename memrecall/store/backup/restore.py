@@ -18,7 +18,7 @@ from typing import Any
 
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, StorageBusy
 from memrecall.scope import Scope
-from memrecall.store.backup.folder import BackupFolder, sync_folder, write_synced
+from memrecall.store.backup.folder import BackupFolder, sync_to_disk, write_synced
 from memrecall.store.backup.format import (
     FORMAT,
     VERSION,
@@ -86,12 +86,12 @@ class Stage:
             for path, file in saved.files.items():
                 (home / path).parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
                 write_synced(home / path, file.data(), (file.mode & PRIVATE) | 0o600)
-        sync_folder(self.folder / _NEW)
+        sync_to_disk(self.folder / _NEW)
         full = RestorePlan(**plan, restore_id=self.restore_id, old=list_tasks(root))
         write_synced(self.folder / f"{_PLAN}.tmp", json.dumps(asdict(full)).encode())
         (self.folder / f"{_PLAN}.tmp").rename(self.folder / _PLAN)
-        sync_folder(self.folder)
-        sync_folder(self.root)
+        sync_to_disk(self.folder)
+        sync_to_disk(self.root)
 
     def plan(self) -> RestorePlan | None:
         """Return the plan; None if it was not finished, and so nothing was decided."""
@@ -107,18 +107,18 @@ class Stage:
             # After the marker, a name under the root may be that of a new workspace.
             for name in plan.old:
                 self._set_aside(name)
-            sync_folder(self.root)
+            sync_to_disk(self.root)
             marker.touch(mode=0o600)
-            sync_folder(self.folder)
+            sync_to_disk(self.folder)
         for name in sorted(os.listdir(self.folder / _NEW)):
             self._set_aside(name)  # another process may have created one meanwhile
             (self.folder / _NEW / name).rename(self.root / name)
-        sync_folder(self.root)
+        sync_to_disk(self.root)
 
     def remove(self, root: int) -> None:
         """Remove the stage, its plan first: a stage without a plan is garbage."""
         (self.folder / _PLAN).unlink(missing_ok=True)
-        sync_folder(self.folder)
+        sync_to_disk(self.folder)
         shutil.rmtree(self.folder.name, dir_fd=root)
 
     def _set_aside(self, name: str) -> None:
@@ -160,7 +160,14 @@ class Backups:
 
     async def backup(self) -> Path:
         """Save the current state and return the path of the file."""
-        return await run_to_completion(self._backup())
+
+        async def lock_and_save() -> Path:
+            async with self._lock() as root:
+                await self._recover(root)
+                path, _ = await self._save(root)
+                return path
+
+        return await run_to_completion(lock_and_save())
 
     async def restore(self, reference: str) -> Path:
         """Restore a backup, and return the path of a backup of the state before it.
@@ -178,11 +185,6 @@ class Backups:
 
         if await asyncio.to_thread(lambda: any(list_stages(self._workspaces.root))):
             await run_to_completion(lock_and_recover())
-
-    async def _backup(self) -> Path:
-        async with self._lock() as root:
-            await self._recover(root)
-            return (await self._save(root))[0]
 
     async def _restore(self, reference: str) -> Path:
         async with self._lock() as root:
