@@ -19,7 +19,6 @@ from sqlalchemy import (
     Connection,
     Engine,
     Numeric,
-    Table,
     Text,
     case,
     cast,
@@ -133,6 +132,8 @@ class DatabaseDialect(ABC):
     read_only_probe: ClassVar[Any] = None  # selects in_recovery and is_read_only
     locks_rows: ClassVar[bool] = False  # instead of the whole database
     byte_collation: ClassVar[str | None] = None  # None: text is in the order of its bytes anyway
+    # Returns an INSERT that knows `on_conflict_do_update` and `on_conflict_do_nothing`.
+    insert: ClassVar[Any]
 
     @abstractmethod
     def create_engine(
@@ -185,10 +186,6 @@ class DatabaseDialect(ABC):
             return None
         return StorageError(f"{location}: {message}")
 
-    @abstractmethod
-    def insert(self, target: Table) -> Any:
-        """Return an INSERT that knows `on_conflict_do_update` and `on_conflict_do_nothing`."""
-
     def get_driver_errors(self) -> tuple[type[Exception], ...]:
         """Return the errors of the driver that reach the store without SQLAlchemy's around them."""
         return ()
@@ -235,6 +232,7 @@ class SqliteDialect(DatabaseDialect):
     driver = "sqlite+aiosqlite"
     schemes = frozenset({"sqlite", "sqlite+aiosqlite"})
     position_function = "instr"
+    insert = staticmethod(sqlite.insert)
     snapshot_options: ClassVar[Mapping[str, Any]] = {_BEGIN: "BEGIN"}
     # A transaction that reads first and writes later fails at once when another writer came
     # between, whatever the busy timeout says.
@@ -315,10 +313,6 @@ class SqliteDialect(DatabaseDialect):
         """Return a name such as SQLITE_BUSY."""
         return getattr(error, "sqlite_errorname", "")
 
-    def insert(self, target: Table) -> Any:
-        """Return SQLite's INSERT."""
-        return sqlite.insert(target)
-
     def avoid_index(self, key: ColumnElement[Any]) -> Any:
         """Return the key as an expression, which no index is sorted by."""
         return key + ""
@@ -393,6 +387,7 @@ class PostgresqlDialect(DatabaseDialect):
     driver = "postgresql+asyncpg"
     schemes = frozenset({"postgres", "postgresql", "postgresql+asyncpg"})
     position_function = "strpos"
+    insert = staticmethod(postgresql.insert)
     snapshot_options: ClassVar[Mapping[str, Any]] = {
         "isolation_level": "REPEATABLE READ",
         "postgresql_readonly": True,
@@ -450,7 +445,22 @@ class PostgresqlDialect(DatabaseDialect):
                 "server_settings": server_settings,
             },
         )
-        _drop_dead_connections(engine.sync_engine)
+
+        # Closed and silent connections must not be used again. The loop learns of a closed one by
+        # itself; asking each one before its use, as the pool could, takes three round trips.
+        @event.listens_for(engine.sync_engine, "checkout")
+        def require_open(connection: Any, _record: object, _proxy: object) -> None:
+            if connection.driver_connection.is_closed():
+                raise DisconnectionError("the server closed the connection")
+
+        @event.listens_for(engine.sync_engine, "handle_error")
+        def terminate(context: Any) -> None:
+            # Otherwise the roll-back waits for the same silent server once more.
+            is_silent = isinstance(context.original_exception, TimeoutError)
+            if is_silent and context.connection is not None:
+                context.connection.connection.driver_connection.terminate()
+                context.is_disconnect = True
+
         return engine
 
     def get_error_code(self, error: BaseException) -> str:
@@ -461,10 +471,6 @@ class PostgresqlDialect(DatabaseDialect):
         if isinstance(chain[-1], UnicodeError):
             return INVALID_TEXT
         return next((code for e in chain if (code := getattr(e, "sqlstate", None))), "")
-
-    def insert(self, target: Table) -> Any:
-        """Return PostgreSQL's INSERT."""
-        return postgresql.insert(target)
 
     def get_driver_errors(self) -> tuple[type[Exception], ...]:
         """Return asyncpg's errors, which connecting and closing may raise as they are."""
@@ -495,36 +501,13 @@ class PostgresqlDialect(DatabaseDialect):
             return exists(rows.where(json_type == "string", matches))
         # Only CASE guarantees the order: text that is no number must not be cast to one.
         number = cast(case((json_type == "number", text), else_=None), Numeric)
-        return exists(rows.where(compare(number, _to_decimal(value))))
+        if isinstance(value, float) and math.isfinite(value):
+            value = Decimal(repr(value))  # as its digits say, which is how JSON stores it
+        return exists(rows.where(compare(number, value)))
 
 
 def _milliseconds(seconds: float) -> str:
     return str(max(1, int(seconds * 1000)))  # 0 would mean no limit
-
-
-def _drop_dead_connections(engine: Engine) -> None:
-    """Keep closed and silent connections from being used again.
-
-    The loop learns of a closed connection by itself; asking each one before its use, as the pool
-    could, takes three round trips.
-    """
-
-    @event.listens_for(engine, "checkout")
-    def require_open(connection: Any, _record: object, _proxy: object) -> None:
-        if connection.driver_connection.is_closed():
-            raise DisconnectionError("the server closed the connection")
-
-    @event.listens_for(engine, "handle_error")
-    def terminate(context: Any) -> None:
-        # Otherwise the roll-back waits for the same silent server once more.
-        if isinstance(context.original_exception, TimeoutError) and context.connection is not None:
-            context.connection.connection.driver_connection.terminate()
-            context.is_disconnect = True
-
-
-def _to_decimal(value: int | float) -> int | float | Decimal:
-    """Return a number as its digits say, which is how JSON stores it."""
-    return Decimal(repr(value)) if isinstance(value, float) and math.isfinite(value) else value
 
 
 _LOCATION_HINT = "Use a file path, sqlite:///FILE or postgresql+asyncpg://USER@HOST/NAME"

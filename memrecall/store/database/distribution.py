@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy import (
     DDL,
     Connection,
-    Select,
     Table,
     Text,
     cast,
@@ -102,7 +101,13 @@ async def distribute(database: Database, shards: int | None = None) -> list[str]
     """
     if shards is not None:
         require_limit("shards", shards, MAX_SHARDS)
-    await _require_citus(database)
+    if database.file is not None:
+        raise InvalidArgument(
+            f"{database.location} is one file and cannot be distributed",
+            hint="Back it up, restore it into PostgreSQL with Citus, and distribute that",
+        )
+    if not await _has_citus(database):
+        raise InvalidArgument(f"{database.location} has no extension `citus`", hint=_INSTALL_HINT)
     number = await _check_shards(database, shards)
     row = {"name": SHARD_FACT, "value": str(number)}
     await database.transact(lambda c: c.execute(upsert(c, meta, ["value"]), row))
@@ -143,16 +148,6 @@ def begin_distributed_changes(connection: Connection) -> None:
     }
     for name, value in settings.items():
         connection.execute(select(func.set_config(name, value, True)))
-
-
-async def _require_citus(database: Database) -> None:
-    if database.file is not None:
-        raise InvalidArgument(
-            f"{database.location} is one file and cannot be distributed",
-            hint="Back it up, restore it into PostgreSQL with Citus, and distribute that",
-        )
-    if not await _has_citus(database):
-        raise InvalidArgument(f"{database.location} has no extension `citus`", hint=_INSTALL_HINT)
 
 
 async def _has_citus(database: Database) -> bool:
@@ -198,37 +193,26 @@ def _place(connection: Connection, table: Table, shards: int) -> bool:
     if _is_placed(connection, table):
         return False
     begin_distributed_changes(connection)
-    for owner, name in _find_references(connection, table.name):
-        connection.execute(_ddl(f"ALTER TABLE {owner} DROP CONSTRAINT {name}"))
-    connection.execute(_select_placement(table, shards))
+    for (_, owner), keys in inspect(connection).get_multi_foreign_keys().items():
+        for key in keys:
+            if table.name in (owner, key["referred_table"]):
+                connection.execute(_ddl(f"ALTER TABLE {owner} DROP CONSTRAINT {key['name']}"))
+    name = _inline(table.name)
+    placement: Any
+    if table in REFERENCE_TABLES:
+        placement = func.create_reference_table(name)
+    else:
+        colocation = ("default", shards) if table is users else (users.name,)
+        arguments = ("user_id", "hash", *colocation)
+        placement = func.create_distributed_table(name, *map(_inline, arguments))
+    connection.execute(select(placement))
     return True
 
 
-def _select_placement(table: Table, shards: int) -> Select[Any]:
-    # Written into the statement: the parameters of the functions have types of their own.
-    name = _inline(table.name)
-    if table in REFERENCE_TABLES:
-        return select(func.create_reference_table(name))
-    beside = ("default", shards) if table is users else (users.name, None)
-    colocation = [_inline(value) for value in beside if value is not None]
-    return select(
-        func.create_distributed_table(name, _inline("user_id"), _inline("hash"), *colocation)
-    )
-
-
 def _inline(value: str | int) -> Any:
+    """Return a value that is written into the statement: Citus has types for its parameters."""
     # A table's name is a subclass of str, which has no type in SQL.
     return literal(str(value) if isinstance(value, str) else value, literal_execute=True)
-
-
-def _find_references(connection: Connection, name: str) -> list[tuple[str, str]]:
-    """Return table and name of the foreign keys that a table has or that refer to it."""
-    return [
-        (owner, str(key["name"]))
-        for (_, owner), keys in inspect(connection).get_multi_foreign_keys().items()
-        for key in keys
-        if name in (owner, key["referred_table"])
-    ]
 
 
 def _find_missing_references(connection: Connection, tables: Sequence[Table]) -> list[RowReference]:
@@ -268,31 +252,23 @@ async def read_status(database: Database) -> ClusterStatus:
     status.nodes = list(nodes.values())
     if not status.is_distributed:
         return status
-    status.missing_tables = await _find_missing_tables(database)
-    answers = func.run_command_on_workers(_inline("SELECT 1"))
-    names = ("nodename", "nodeport", "success")
-    for row in await database.fetch(select(answers.table_valued(*names, "result"))):
-        nodes[f"{row.nodename}:{row.nodeport}"].is_reachable = row.success
-    table_name = cast(_shards.c.table_name, Text)
-    columns = (
-        table_name.label("name"),
-        _shards.c.nodename,
-        _shards.c.nodeport,
-        _shards.c.shard_size,
-    )
-    of_users = table_name.in_([table.name for table in USER_TABLES])
-    for row in await database.fetch(select(*columns).where(of_users)):
-        node = nodes[f"{row.nodename}:{row.nodeport}"]
-        node.shards += row.name == users.name  # the other tables have as many
-        node.bytes += row.shard_size or 0
-    return status
-
-
-async def _find_missing_tables(database: Database) -> list[str]:
-    """Return the tables that an interrupted distribution has left, or left without foreign keys."""
+    # What an interrupted distribution has left, or left without foreign keys.
     rows = await database.fetch(select(cast(_partitions.c.logicalrelid, Text).label("name")))
     placed = {row.name for row in rows}
     tables = await database.inspect(_get_tables)
     missing = await database.inspect(partial(_find_missing_references, tables=tables))
     incomplete = {reference.table for reference in missing}
-    return [t.name for t in tables if t.name not in placed or t in incomplete]
+    status.missing_tables = [t.name for t in tables if t.name not in placed or t in incomplete]
+    answers = func.run_command_on_workers(_inline("SELECT 1"))
+    names = ("nodename", "nodeport", "success")
+    for row in await database.fetch(select(answers.table_valued(*names, "result"))):
+        nodes[f"{row.nodename}:{row.nodeport}"].is_reachable = row.success
+    table_name = cast(_shards.c.table_name, Text)
+    statement = select(
+        table_name.label("name"), _shards.c.nodename, _shards.c.nodeport, _shards.c.shard_size
+    ).where(table_name.in_([table.name for table in USER_TABLES]))
+    for row in await database.fetch(statement):
+        node = nodes[f"{row.nodename}:{row.nodeport}"]
+        node.shards += row.name == users.name  # the other tables have as many
+        node.bytes += row.shard_size or 0
+    return status

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sqlalchemy import (
     DDL,
@@ -85,8 +85,6 @@ WriteProblem = Literal[
     "read-only server",
     "read-only setting",
 ]
-_DISK_FULL: Final = "disk full"
-_READ_ONLY_FILE: Final = "read-only file"
 _RESERVE_BYTES = 4 * 1024 * 1024
 
 
@@ -100,16 +98,16 @@ class WriteState:
 
     def record_success(self) -> None:
         """Forget the last failure, unless the disk is still as good as full."""
-        if self._file is None or self._reason != _DISK_FULL or not _is_full(self._file):
+        if self._file is None or self._reason != "disk full" or not _is_full(self._file):
             self._reason = None
 
     def record_failure(self, error: StorageError) -> None:
         """Remember why a write failed, unless the next one may succeed all the same."""
         reason = self._reason
         if isinstance(error, StorageFull):
-            reason = _DISK_FULL
+            reason = "disk full"
         elif isinstance(error, StorageReadOnly):
-            reason = "read-only server" if self._file is None else _READ_ONLY_FILE
+            reason = "read-only server" if self._file is None else "read-only file"
         elif type(error) is StorageError:
             reason = "disk error"
         if reason != self._reason:
@@ -120,19 +118,16 @@ class WriteState:
         if self._file is None:
             return self._reason
         if self._reason is None:
-            return _DISK_FULL if _is_full(self._file) else None
-        if _has_cause(self._reason, self._file):
+            return "disk full" if _is_full(self._file) else None
+        if self._reason == "disk full":
+            has_cause = _is_full(self._file)
+        else:
+            has_cause = self._reason == "read-only file" and not os.access(self._file, os.W_OK)
+        if has_cause:
             self._is_cause_seen = True
         elif self._is_cause_seen:
             self._reason = None
         return self._reason
-
-
-def _has_cause(reason: WriteProblem, file: Path) -> bool:
-    """Return True if the file system shows why writes fail."""
-    if reason == _DISK_FULL:
-        return _is_full(file)
-    return reason == _READ_ONLY_FILE and not os.access(file, os.W_OK)
 
 
 def _is_full(file: Path) -> bool:
@@ -229,7 +224,7 @@ async def only_writer(lock: asyncio.Lock, location: str) -> AsyncIterator[None]:
 
 
 class ReaderThreads:
-    """The threads of searches: one, and a second beside a search that takes longer than most.
+    """The threads of searches: one, plus a second while a search runs long.
 
     Each thread that computes takes as much of the GIL from writes as all requests have together.
     """
@@ -265,30 +260,25 @@ class ConnectionUse:
 
         Let the server end what a transaction waits for at the deadline of the request.
         """
-        async with AsyncExitStack() as stack:
-            stack.enter_context(self._counted())
-            async with in_time(self._location):
-                connection = await stack.enter_async_context(opening)
-                if writes and (limit := current_deadline()) is not None:
-                    milliseconds = str(max(1, int(limit.left * 1000)))  # 0 would mean no limit
-                    await connection.execute(_LIMIT_STATEMENTS, {"milliseconds": milliseconds})
-            yield connection
+        self.require_open()
+        self._number += 1
+        try:
+            async with AsyncExitStack() as stack:
+                async with in_time(self._location):
+                    connection = await stack.enter_async_context(opening)
+                    if writes and (limit := current_deadline()) is not None:
+                        milliseconds = str(max(1, int(limit.left * 1000)))  # 0 would mean no limit
+                        await connection.execute(_LIMIT_STATEMENTS, {"milliseconds": milliseconds})
+                yield connection
+        finally:
+            self._number -= 1
+            if not self._number:
+                self._ended.set()
 
     def require_open(self) -> None:
         """Raise StorageError after the end: SQLAlchemy would open connections nobody closes."""
         if self._is_closed:
             raise StorageError(f"{self._location} was closed", hint="Open it again")
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        self.require_open()
-        self._number += 1
-        try:
-            yield
-        finally:
-            self._number -= 1
-            if not self._number:
-                self._ended.set()
 
     async def end(self, seconds: float) -> None:
         """Open no more connections, and wait up to that time for those in use."""
@@ -519,7 +509,14 @@ class Database:
         try:
             if self._direct is not None:
                 return await self._transact_in_file(self._direct, work)
-            result = await self._transact_on_server(work, is_long, retry)
+            if not retry:
+                result = await self._transact_once(self._writer, work)
+            elif not is_long or self._options.statement_timeout is None:
+                result = await self.retries.run(lambda: self._transact_once(self._writer, work))
+            else:
+                with changing(), bounded_by(None):
+                    async with self._unlimited_engine() as engine:
+                        result = await self.retries.run(lambda: self._transact_once(engine, work))
         except StorageError as error:
             self._writes.record_failure(error)
             raise
@@ -543,17 +540,6 @@ class Database:
         if erasure is not None:
             erasure.has_committed = True
         return result
-
-    async def _transact_on_server(
-        self, work: _Work[_Result], is_long: bool, retry: bool
-    ) -> _Result:
-        if not retry:
-            return await self._transact_once(self._writer, work)
-        if not is_long or self._options.statement_timeout is None:
-            return await self.retries.run(lambda: self._transact_once(self._writer, work))
-        with changing(), bounded_by(None):
-            async with self._unlimited_engine() as engine:
-                return await self.retries.run(lambda: self._transact_once(engine, work))
 
     @asynccontextmanager
     async def _unlimited_engine(self) -> AsyncIterator[AsyncEngine]:

@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from sqlalchemy import (
     Connection,
     Engine,
-    Select,
     Table,
     create_engine,
     event,
@@ -55,6 +54,7 @@ class FileGuard:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._log_file = _beside(file, "-wal")
         status = file.stat()
         self._identity = (status.st_dev, status.st_ino)
         self._size = status.st_size
@@ -65,12 +65,13 @@ class FileGuard:
 
     def watch(self, engine: Engine) -> None:
         """Check the file when a connection is opened and before every commit."""
-        event.listen(engine, "connect", self._note_log)
-        event.listen(engine, "commit", self._check_log)
 
-    def _note_log(self, _: object, record: ConnectionPoolEntry) -> None:
-        self.check()
-        record.info[_LOG] = self._find_log()
+        @event.listens_for(engine, "connect")
+        def note_log(_: object, record: ConnectionPoolEntry) -> None:
+            self.check()
+            record.info[_LOG] = self._find_log()
+
+        event.listen(engine, "commit", self._check_log)
 
     def _check_log(self, connection: Connection) -> None:
         """Check that the log is the one that the connection has opened.
@@ -94,12 +95,18 @@ class FileGuard:
 
     def note_log_size(self) -> None:
         """Remember how long the log is, after a commit or after it was emptied."""
-        self._log_size = self._measure_log()
+        self._log_size = _measure(self._log_file)
 
     def check_log_length(self) -> None:
         """Raise StorageUnreachable if the log lost what was committed to it."""
         if not self._has_cut_log:
-            if self.has_lost_log() or not self._is_log_cut():
+            if self.has_lost_log():
+                return
+            last_size = self._log_size
+            self.note_log_size()
+            # Another process may have emptied it. SQLite then first counts no page, and writes
+            # pages before it counts them again: the index is another one afterwards.
+            if self._log_size >= last_size or not _lacks_pages(self._file):
                 return
             self._has_cut_log = True
             _logger.error("%s was cut while it was open: commits in it are lost", self._log_file)
@@ -107,25 +114,6 @@ class FileGuard:
             f"{self._log_file} was cut while it was open; nothing was written",
             hint="Start again: what was committed before the cut is read. Else restore a backup",
         )
-
-    def _is_log_cut(self) -> bool:
-        """Return whether the log lacks pages that its index counts.
-
-        Another process may have emptied it. SQLite then first counts no page, and writes pages
-        before it counts them again: the index is another one afterwards.
-        """
-        last_size = self._log_size
-        self.note_log_size()
-        if self._log_size >= last_size:
-            return False
-        return _lacks_pages(self._file)
-
-    @property
-    def _log_file(self) -> Path:
-        return _beside(self._file, "-wal")
-
-    def _measure_log(self) -> int:
-        return _measure(self._log_file)
 
     def has_lost_log(self) -> bool:
         """Return True if the log is not the one that the last commit was written to."""
@@ -235,7 +223,10 @@ def _require_log(file: Path) -> None:
     A log that is cut while nobody uses the file keeps what was committed before the cut.
     """
     log = _beside(file, "-wal")
-    has_schema = file.stat().st_size > MOST_PAGE_BYTES or _has_schema(file)
+    has_schema = file.stat().st_size > MOST_PAGE_BYTES
+    if not has_schema:  # the header says whether the file, without its log, ever had a table
+        header = _read_start(file, _HEADER)
+        has_schema = not header.startswith(_MAGIC) or any(header[40:44])
     if log.exists() and has_schema:
         if _lacks_pages(file):
             _logger.error("%s was cut: commits in it are lost", log)
@@ -249,12 +240,6 @@ def _require_log(file: Path) -> None:
             f"{log} {event}, and had commits that {file.name} lacks",
             hint=f"Put it back or restore a backup. To go on with what is left, remove {names}",
         )
-
-
-def _has_schema(file: Path) -> bool:
-    """Return whether a SQLite file, without its log, has ever had a table."""
-    header = _read_start(file, _HEADER)
-    return not header.startswith(_MAGIC) or any(header[40:44])
 
 
 def _require_own(file: Path) -> None:
@@ -281,12 +266,12 @@ def read_only_mode(file: Path) -> dict[str, str]:
     """
     with file.open("rb") as stream:
         has_log_mode = stream.read(_HEADER)[18:20] == b"\2\2"
-    log, index = (file.with_name(file.name + suffix) for suffix in ("-wal", "-shm"))
+    log = _beside(file, "-wal")
     if not has_log_mode:
         return {"mode": "ro"}
-    if not (log.exists() and log.stat().st_size):
+    if not _measure(log):
         return {"mode": "ro", "immutable": "1"}
-    if not index.exists():
+    if not _beside(file, "-shm").exists():
         raise StorageReadOnly(
             f"{log} has changes that are not in {file.name} yet",
             hint="Open the database once without --read-only",
@@ -354,28 +339,18 @@ def find_orphans(connection: Connection, references: Iterable[RowReference]) -> 
     """Return how many rows of each table refer to rows that do not exist."""
     problems = []
     for reference in references:
-        count = connection.scalar(_count_orphans(reference)) or 0
-        if count:
+        table, target = reference.table, reference.target.alias()
+        columns = [table.c[name] for name in reference.columns]
+        pairs = zip(columns, reference.target_columns, strict=True)
+        target_row = select(literal(1)).where(*(column == target.c[name] for column, name in pairs))
+        statement = select(func.count()).select_from(table).where(~exists(target_row))
+        statement = statement.where(*(column.is_not(None) for column in columns if column.nullable))
+        if reference.kind:
+            statement = statement.where(table.c.kind == reference.kind)
+        if count := connection.scalar(statement) or 0:
             of_kind = f" of kind {reference.kind}" if reference.kind else ""
             problems.append(
                 f"{count:,} rows of {reference.table.name}{of_kind} name {reference.columns[-1]}s"
                 f" that are not in {reference.target.name}"
             )
     return problems
-
-
-def _count_orphans(reference: RowReference) -> Select[Any]:
-    table, target = reference.table, reference.target.alias()
-    columns = [table.c[name] for name in reference.columns]
-    pairs = zip(columns, reference.target_columns, strict=True)
-    target_row = select(literal(1)).where(*(column == target.c[name] for column, name in pairs))
-    statement = select(func.count()).select_from(table).where(~exists(target_row))
-    statement = statement.where(*(column.is_not(None) for column in columns if column.nullable))
-    return statement.where(table.c.kind == reference.kind) if reference.kind else statement
-
-
-def read_all(connection: Connection, statements: Iterable[Select[Any]]) -> None:
-    """Read every row, which raises the error of a damaged one."""
-    for statement in statements:
-        for _ in connection.execution_options(stream_results=True).execute(statement):
-            pass

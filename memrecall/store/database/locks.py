@@ -162,7 +162,21 @@ def lock_scopes(
     # In one order for all writers, or two of them could wait for each other.
     ordered = sorted(set(scopes), key=lambda s: (s.user_id, session_of(s), agent_of(s)))
     ensure_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
-    versions = _lock_or_create_users(connection, ordered, now, wait=wait)
+    first_scopes = {scope.user_id: scope for scope in reversed(ordered)}
+    locked = lock_users(connection, first_scopes, wait=wait)
+    while len(locked) < len(first_scopes):  # some are new, or were erased meanwhile
+        if any(space_of(user) is not None for user in first_scopes.keys() - locked.keys()):
+            raise space_not_found()
+        stamps = {"create_time": now, "update_time": now}
+        new = [
+            {"user_id": user, "agent_id": agent_of(scope), "epoch": new_epoch(), **stamps}
+            for user, scope in sorted(first_scopes.items())
+        ]
+        insert_missing(connection, users, new)
+        locked = lock_users(connection, first_scopes)
+    for user, row in locked.items():
+        require_enabled("user", user, row.status)
+    versions = {user: row.version for user, row in locked.items()}
     roles = _require_members(connection, ordered)
     counters = _open_sessions(connection, ordered, now) if with_sessions else {}
     return Locks(now, versions, counters, roles)
@@ -234,26 +248,6 @@ def _fetch_by_keys(
     ]
 
 
-def _lock_or_create_users(
-    connection: Connection, scopes: list[Scope], now: datetime, *, wait: bool
-) -> dict[str, int]:
-    first_scopes = {scope.user_id: scope for scope in reversed(scopes)}
-    locked = lock_users(connection, first_scopes, wait=wait)
-    while len(locked) < len(first_scopes):  # some are new, or were erased meanwhile
-        if any(space_of(user) is not None for user in first_scopes.keys() - locked.keys()):
-            raise space_not_found()
-        stamps = {"create_time": now, "update_time": now}
-        new = [
-            {"user_id": user, "agent_id": agent_of(scope), "epoch": new_epoch(), **stamps}
-            for user, scope in sorted(first_scopes.items())
-        ]
-        insert_missing(connection, users, new)
-        locked = lock_users(connection, first_scopes)
-    for user, row in locked.items():
-        require_enabled("user", user, row.status)
-    return {user: row.version for user, row in locked.items()}
-
-
 def lock_users(
     connection: Connection, user_ids: Iterable[str], *, wait: bool = True
 ) -> dict[str, Any]:
@@ -300,19 +294,18 @@ def _fetch_sessions(
 
 def count_messages_again(connection: Connection, user_id: str | None = None) -> None:
     """Let the counters of sessions, of one user or of all, reach the last of their messages."""
-    key, number, time = ("user_id", "session_id"), messages.c.sequence_no, messages.c.create_time
-    latest = select(*(messages.c[name] for name in key), func.max(number).label("number"))
-    latest = latest.add_columns(func.max(time).label("time")).group_by(
-        *(messages.c[name] for name in key)
-    )
-    of_user = []
+    key = (messages.c.user_id, messages.c.session_id)
+    number = func.max(messages.c.sequence_no).label("number")
+    latest = select(*key, number, func.max(messages.c.create_time).label("time")).group_by(*key)
     if user_id is not None:
-        latest, of_user = (
-            latest.where(messages.c.user_id == user_id),
-            [sessions.c.user_id == user_id],
-        )
+        latest = latest.where(messages.c.user_id == user_id)
     stored = latest.subquery()
-    in_session = [*of_user, *(sessions.c[name] == stored.c[name] for name in key)]
+    in_session = [
+        sessions.c.user_id == stored.c.user_id,
+        sessions.c.session_id == stored.c.session_id,
+    ]
+    if user_id is not None:  # so that a distributed database asks one node
+        in_session.append(sessions.c.user_id == user_id)
     for counter, last in (
         (sessions.c.last_sequence_no, stored.c.number),
         (sessions.c.last_create_time, stored.c.time),

@@ -39,6 +39,7 @@ from memrecall.scope import Scope
 from memrecall.store.database.dialects import DatabaseDialect, dialect_of
 
 _Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 # Both drivers take some 32,000 parameters a statement, and a key has up to three parts.
 KEYS_PER_STATEMENT = 5_000
@@ -138,13 +139,6 @@ def select_by_keys(
     return rows
 
 
-def _group_by_owner(pairs: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    keys: dict[str, list[str]] = {}
-    for owner, key in pairs:
-        keys.setdefault(owner, []).append(key)
-    return keys
-
-
 def match_keys(
     columns: Sequence[ColumnElement[Any]], keys: Sequence[Any]
 ) -> Iterator[ColumnElement[bool]]:
@@ -154,11 +148,11 @@ def match_keys(
         return
     # Not (owner, key) IN (…): for that SQLite reads the whole table, every user's rows.
     owner, key = columns
-    for batch in split(list(_group_by_owner(keys).items()), OWNERS_PER_STATEMENT):
+    by_owner: dict[str, list[str]] = {}
+    for name, value in keys:
+        by_owner.setdefault(name, []).append(value)
+    for batch in split(list(by_owner.items()), OWNERS_PER_STATEMENT):
         yield or_(*(and_(owner == name, key.in_(values)) for name, values in batch))
-
-
-_Result = TypeVar("_Result")
 
 
 class Reads(Protocol):
@@ -191,7 +185,6 @@ class ConnectionReads:
 
 
 _DIALECT: Dialect = sqlite.dialect()
-_CACHED = 500  # statements; a page of messages has a statement for each set of filters
 
 
 class PreparedStatement:
@@ -205,11 +198,13 @@ class PreparedStatement:
         self._compiled: Any = statement.compile(
             dialect=dialect, column_keys=None if is_query else list(names)
         )
-        self._converters = [
-            (at, convert)
-            for at, column in enumerate(columns)
-            if (convert := _result_converter(column.type, dialect))
-        ]
+        self._converters: list[tuple[int, Any]] = []
+        for at, column in enumerate(columns):
+            convert: Any = column.type.dialect_impl(dialect).result_processor(dialect, None)
+            if isinstance(column.type, JSON):
+                convert = _read_json
+            if convert is not None:
+                self._converters.append((at, convert))
         self._binders = [
             (name, self._compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
             for name in self._compiled.positiontup
@@ -223,9 +218,18 @@ class PreparedStatement:
     def fetch(self, connection: Connection, parameters: Mapping[str, Any]) -> list[Any]:
         """Return all rows of a query. Its lists are padded, so that there are few to compile."""
         values = {**self._own_values(), **parameters}
-        padded = {n: _pad(v) if isinstance(v, list) else v for n, v in values.items()}
-        cursor = _run(connection, *self._bind(padded), many=False)
-        return [self._make_row(self._convert(row)) for row in cursor.fetchall()]
+        for name, items in values.items():
+            if isinstance(items, list):  # the last item is repeated up to a power of two
+                missing = (1 << (len(items) - 1).bit_length()) - len(items)
+                values[name] = items + items[-1:] * missing
+        cursor = _run(connection, *self._bind(values), many=False)
+        rows = []
+        for row in cursor.fetchall():
+            converted = list(row)
+            for at, convert in self._converters:
+                converted[at] = convert(converted[at])
+            rows.append(self._make_row(converted))
+        return rows
 
     def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Execute a change for each row of values."""
@@ -253,14 +257,8 @@ class PreparedStatement:
                 values.append(value)
         return self._texts[sizes], tuple(values)
 
-    def _convert(self, row: Sequence[Any]) -> list[Any]:
-        values = list(row)
-        for at, convert in self._converters:
-            values[at] = convert(values[at])
-        return values
 
-
-@lru_cache(maxsize=_CACHED)
+@lru_cache(maxsize=500)  # a page of messages has a statement for each set of filters
 def prepare(statement: Executable, names: tuple[str, ...] = ()) -> PreparedStatement:
     """Return a change compiled for rows with these names, or a query."""
     return PreparedStatement(statement, _DIALECT, names)
@@ -285,19 +283,8 @@ def fetch_rows(
     return prepare(statement).fetch(connection, parameters)
 
 
-def _result_converter(type_: Any, dialect: Dialect) -> Any:
-    if isinstance(type_, JSON):
-        return _read_json
-    return type_.dialect_impl(dialect).result_processor(dialect, None)
-
-
 def _read_json(value: Any) -> Any:
     return from_json(value) if isinstance(value, str) else value  # SQLite stores 5 as a number
-
-
-def _pad(items: list[Any]) -> list[Any]:
-    """Repeat the last item up to a power of two."""
-    return items + items[-1:] * ((1 << (len(items) - 1).bit_length()) - len(items))
 
 
 def _run(connection: Connection, text: str, values: Any, many: bool) -> Any:

@@ -6,6 +6,7 @@ processes that open an old database at once do not both upgrade it.
 """
 
 import secrets
+from collections.abc import Callable
 from importlib import resources
 
 from sqlalchemy import Connection, insert, inspect, select, update
@@ -32,7 +33,16 @@ async def upgrade(database: Database, target: int = LATEST) -> bool:
 
     SchemaTooNew if it is newer than this package.
     """
-    version = await _read_version(database)
+    if database.file is None:
+        async with database.read() as connection:
+            version = await connection.run_sync(schema_version)
+    else:  # a connection of aiosqlite makes dozens of trips to a thread
+
+        def read_version() -> int:
+            with database.read_inline() as direct:
+                return schema_version(direct)
+
+        version = await in_thread(read_version)
     if version > LATEST:
         raise SchemaTooNew(
             f"{database.location} has schema {version}, but this memrecall supports up to {LATEST}"
@@ -47,18 +57,6 @@ async def upgrade(database: Database, target: int = LATEST) -> bool:
             lambda connection: _upgrade(connection, database, target), is_long=True
         )
     return version < target
-
-
-async def _read_version(database: Database) -> int:
-    if database.file is None:
-        async with database.read() as connection:
-            return await connection.run_sync(schema_version)
-
-    def read() -> int:
-        with database.read_inline() as connection:
-            return schema_version(connection)
-
-    return await in_thread(read)  # a connection of aiosqlite makes dozens of trips to one
 
 
 def schema_version(connection: Connection) -> int:
@@ -89,11 +87,14 @@ def _upgrade(connection: Connection, database: Database, target: int) -> None:
     if shards is not None:
         begin_distributed_changes(connection)
     for step in range(version + 1, target + 1):
-        for statement in _read_script(step, database.dialect.name):
+        name = f"{step:04}.{database.dialect.name}.sql"
+        script = resources.files(__package__).joinpath(name).read_text("utf-8")
+        for statement in filter(None, map(str.strip, script.split(";\n"))):
             connection.exec_driver_sql(statement)
         if shards is not None:
             distribute_new_tables(connection, shards)
-        _change_rows(connection, step)
+        if step in _ROW_CHANGES:
+            _ROW_CHANGES[step](connection)
     if version == 0:
         facts = {
             "schema_version": "0",
@@ -105,19 +106,6 @@ def _upgrade(connection: Connection, database: Database, target: int) -> None:
         connection.execute(insert(meta), rows)
     set_version = update(meta).where(meta.c.name == "schema_version")
     connection.execute(set_version.values(value=str(target)))
-
-
-def _read_script(step: int, dialect: str) -> list[str]:
-    script = resources.files(__package__).joinpath(f"{step:04}.{dialect}.sql").read_text("utf-8")
-    return [statement.strip() for statement in script.split(";\n") if statement.strip()]
-
-
-def _change_rows(connection: Connection, step: int) -> None:
-    """Do what a step needs beyond its SQL."""
-    if step == 5:
-        _index_knowledge(connection)
-    elif step == 14:  # earlier imports did not count the messages that they stored
-        count_messages_again(connection)
 
 
 def _index_knowledge(connection: Connection) -> None:
@@ -137,3 +125,10 @@ def _index_knowledge(connection: Connection) -> None:
     ]
     if bases:
         connection.execute(insert(knowledge_bases), bases)
+
+
+# What steps do beyond their SQL.
+_ROW_CHANGES: dict[int, Callable[[Connection], None]] = {
+    5: _index_knowledge,
+    14: count_messages_again,  # earlier imports did not count the messages that they stored
+}
