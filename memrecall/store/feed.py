@@ -212,7 +212,7 @@ class _Feed(ABC):
     ) -> AsyncIterator[RowChanges]:
         """Yield the changes numbered from after+1 to `through`, with the vectors of `model`.
 
-        A row that is written again meanwhile is in the last range, in its new form.
+        A row that is rewritten while this runs is in the last range, in its new form.
         """
         for part in self._ranges(after, through):
             read = partial(self._read, part, model)

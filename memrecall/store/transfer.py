@@ -355,7 +355,7 @@ class Merge:
         self._moved: set[str] = set()  # sessions with messages that have other numbers here
         self.statuses: Counter[WriteStatus] = Counter()  # of messages and memories
         self.skipped: dict[str, list[str]] = {}  # the keys of rows that were not stored, by table
-        self.joined: list[str] = []  # sessions that exist, and differ from those of the import
+        self.joined: list[str] = []  # ids of sessions that exist and differ
 
     def run(self, member: Scope | None) -> None:
         """Store the rows. A `member` of a space must still have the role that they entered with."""

@@ -182,14 +182,15 @@ class VectorStore:
 
     async def bind_size(self, size: int) -> None:
         """Make this the size of the vectors of a database that has none; refuse another size."""
-        if await self.check_model(size) is None:
-            await self._database.transact(partial(self._claim_size, size=size))
-            await self.check_model(size)
 
-    def _claim_size(self, connection: Connection, size: int) -> None:
-        facts = {row.name: row.value for row in connection.execute(_FACTS)}
-        if facts.get(_MODEL_NAME) == self.model:
-            insert_missing(connection, meta, [{"name": _SIZE_NAME, "value": str(size)}])
+        def work(connection: Connection) -> None:
+            facts = {row.name: row.value for row in connection.execute(_FACTS)}
+            if facts.get(_MODEL_NAME) == self.model:
+                insert_missing(connection, meta, [{"name": _SIZE_NAME, "value": str(size)}])
+
+        if await self.check_model(size) is None:
+            await self._database.transact(work)
+            await self.check_model(size)
 
     async def mark(self) -> datetime | None:
         """Return since when a user must have been active to have rows without a vector."""
@@ -205,13 +206,14 @@ class VectorStore:
     async def write(self, items: Sequence[PendingText], matrix: Matrix) -> None:
         """Store a vector for each row that still exists with the text it was made from.
 
-        Raises EmbeddingModelMismatch for vectors of another size than those of the database.
+        Raises EmbeddingModelMismatch if the database has vectors of another size.
         """
-        if items:
-            await self.bind_size(matrix.shape[1])
-        if items and self._database.is_distributed:
+        if not items:
+            return
+        await self.bind_size(matrix.shape[1])
+        if self._database.is_distributed:
             await self._write_by_user(items, matrix)
-        elif items:
+        else:
             await self._database.transact(lambda c: self._write(c, items, matrix))
 
     async def _write_by_user(self, items: Sequence[PendingText], matrix: Matrix) -> None:
@@ -231,7 +233,14 @@ class VectorStore:
         locked = lock_users(connection, {item.row.user_id for item in items})
         locks = Locks(datetime.now(UTC), {name: user.version for name, user in locked.items()}, {})
         # A row may have been erased or changed while it was being embedded.
-        current = _current_texts(connection, [item.row for item in items])
+        current: dict[RowKey, str | None] = {}  # the texts of rows that exist; messages have None
+        for kind, (key, text) in _TEXTS.items():
+            keys = [(item.row.user_id, item.row.key) for item in items if item.row.kind == kind]
+            owner = key.table.c.user_id
+            statement = select(owner, key.label("key"), text.label("text"))
+            for row in select_by_keys(connection, statement, (owner, key), keys):
+                stored = row["text"]
+                current[RowKey(row["user_id"], kind, row["key"])] = stored and stored.strip()
         packed = matrix.astype(VECTOR_DTYPE)
         rows = [
             {
@@ -249,9 +258,9 @@ class VectorStore:
         if rows:
             # A search and the background may both embed a row. The vector that came first stays:
             # with the number of a later change, a search of the version between would not see it.
-            columns, kind = ("model", "dimensions", "vector", "change_no"), ("model", "dimensions")
-            statement = upsert(connection, vectors, columns, if_changed=kind)
-            connection.execute(statement, rows)
+            columns = ("model", "dimensions", "vector", "change_no")
+            change = upsert(connection, vectors, columns, if_changed=("model", "dimensions"))
+            connection.execute(change, rows)
             locks.save(connection, is_activity=False)
 
     async def pending(
@@ -259,7 +268,7 @@ class VectorStore:
     ) -> tuple[list[PendingText], int]:
         """Return a user's first rows after a change without a vector of this model.
 
-        The number is that of the change up to which no other row lacks one.
+        The number says up to which change no other row lacks one.
         """
         bounds = {"of_user": user_id, "of_model": self.model, "after": after, "most": limit}
         rows = await self._database.fetch(_PENDING, bounds)
@@ -317,19 +326,6 @@ class VectorStore:
         return await self._database.transact(work)
 
 
-def _current_texts(connection: Connection, rows: Sequence[RowKey]) -> dict[RowKey, str | None]:
-    """Return the text of each row that exists; None for messages, which never change."""
-    texts: dict[RowKey, str | None] = {}
-    for kind, (key, text) in _TEXTS.items():
-        keys = [(row.user_id, row.key) for row in rows if row.kind == kind]
-        owner = key.table.c.user_id
-        statement = select(owner, key.label("key"), text.label("text"))
-        for row in select_by_keys(connection, statement, (owner, key), keys):
-            stored = row["text"]
-            texts[RowKey(row["user_id"], kind, row["key"])] = stored and stored.strip()
-    return texts
-
-
 @dataclass(frozen=True, slots=True)
 class PendingEntry:
     """A knowledge entry without a vector of the model, and the text to make it from."""
@@ -341,7 +337,7 @@ class PendingEntry:
 
 
 class KnowledgeVectors:
-    """The vectors that one model made of knowledge; they are stored beside the entries."""
+    """The vectors that one model made of knowledge; they are stored with the entries."""
 
     def __init__(self, database: Database, model: str) -> None:
         self._database = database
@@ -364,7 +360,7 @@ class KnowledgeVectors:
         ]
 
     async def write(self, entries: Sequence[PendingEntry], matrix: Matrix) -> None:
-        """Store the vectors of entries that were not rewritten meanwhile."""
+        """Store the vectors of entries that were not rewritten since they were read."""
         if entries:
             await VectorStore(self._database, self.model).bind_size(matrix.shape[1])
         by_agent: dict[str, list[tuple[PendingEntry, bytes]]] = {}

@@ -83,7 +83,7 @@ async def verify_backup(file: Path) -> int:
 async def backup_database(store: Store, file: Path, advance: Advance) -> dict[str, int]:
     """Write all rows, as of one moment, to a new file; return their number in each table.
 
-    In a distributed database the moment is that of each user.
+    In a distributed database each user has a moment of their own.
     The file appears when it is complete and its checksums were read back.
     """
     if await asyncio.to_thread(file.exists):
@@ -91,23 +91,19 @@ async def backup_database(store: Store, file: Path, advance: Advance) -> dict[st
     await asyncio.to_thread(sweep_drafts, file.parent)
     async with noting_folder(store.database, file.parent):
         with make_draft(file) as draft:
-            return await _write(store, draft, file, advance)
-
-
-async def _write(store: Store, draft: Path, file: Path, advance: Advance) -> dict[str, int]:
-    """Write and verify a draft, and give it its name; return the number of rows."""
-    async with await Store.open(str(draft), durability="normal") as target:
-        await _fill(store.database, target.database, advance)
-    with typed_os_errors(file.parent):
-        await asyncio.to_thread(_make_single_file, draft)
-        async with _open_backup(draft) as backup:
-            counts = await asyncio.to_thread(_verify, backup)
-        try:
-            publish(draft, file)
-        except FileExistsError:
-            raise InvalidArgument(f"{file} exists already", hint="Choose another name") from None
-        sync_to_disk(file.parent)
-    return counts
+            async with await Store.open(str(draft), durability="normal") as target:
+                await _fill(store.database, target.database, advance)
+            with typed_os_errors(file.parent):
+                await asyncio.to_thread(_make_single_file, draft)
+                async with _open_backup(draft) as backup:
+                    counts = await asyncio.to_thread(_verify, backup)
+                try:
+                    publish(draft, file)
+                except FileExistsError:
+                    problem = f"{file} exists already"
+                    raise InvalidArgument(problem, hint="Choose another name") from None
+                sync_to_disk(file.parent)
+            return counts
 
 
 class _Copy:
@@ -210,22 +206,19 @@ async def _open_backup(file: Path) -> AsyncIterator[Database]:
     with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
         with _typed_damage(file):
             if await _read_version(file) < LATEST:
-                file = await _upgrade(file, Path(folder) / "backup.db")
+                copy = Path(folder) / "backup.db"
+                with typed_os_errors(file):
+                    await asyncio.to_thread(shutil.copyfile, file, copy)
+                async with await Store.open(str(copy)) as upgraded:
+                    # Its checksums are of the older tables.
+                    without_manifest = delete(meta).where(meta.c.name == _MANIFEST)
+                    await upgraded.database.transact(lambda c: c.execute(without_manifest))
+                file = copy
         database = Database(str(file), ConnectionOptions(read_only=True), create=False)
         try:
             yield database
         finally:
             await database.close()
-
-
-async def _upgrade(file: Path, copy: Path) -> Path:
-    with typed_os_errors(file):
-        await asyncio.to_thread(shutil.copyfile, file, copy)
-    async with await Store.open(str(copy)) as upgraded:
-        # Its checksums are of the older tables.
-        without_manifest = delete(meta).where(meta.c.name == _MANIFEST)
-        await upgraded.database.transact(lambda c: c.execute(without_manifest))
-    return copy
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Folders of backups: files appear in them complete or not at all.
 
-A backup of a database is written to a draft first: a hidden file beside the backup, which a process
-that is killed leaves. It may be a full copy of the database. A file beside it says that it is
-memrecall's, and its lock whether the process that writes it is alive.
+A backup of a database is written to a draft first: a hidden file in the same folder, which a killed
+process leaves behind. It may be a full copy of the database. The draft's lock file says that it is
+memrecall's, and the lock whether the process that writes it is alive.
 """
 
 import asyncio

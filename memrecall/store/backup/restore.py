@@ -104,14 +104,14 @@ class Stage:
         """Replace the old workspaces by the new ones; can be repeated at any point."""
         marker = self.folder / _PLACING
         if not marker.exists():
-            # After the marker, a name under the root may be that of a new workspace.
+            # After the marker, a name under the root may belong to a new workspace.
             for name in plan.old:
                 self._set_aside(name)
             sync_to_disk(self.root)
             marker.touch(mode=0o600)
             sync_to_disk(self.folder)
         for name in sorted(os.listdir(self.folder / _NEW)):
-            self._set_aside(name)  # another process may have created one meanwhile
+            self._set_aside(name)  # another process may have created one
             (self.folder / _NEW / name).rename(self.root / name)
         sync_to_disk(self.root)
 
@@ -202,7 +202,7 @@ class Backups:
                     await self._replace(root, backup, version)
                 except (MemrecallError, OSError) as error:
                     await asyncio.to_thread(self._folder.remove, previous)
-                    # If something was written meanwhile, the current state is saved again.
+                    # If something was written since, the current state is saved again.
                     if not (attempts_left and isinstance(error, StorageBusy)):
                         raise
                 else:

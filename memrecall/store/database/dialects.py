@@ -70,7 +70,7 @@ class ConnectionOptions:
 
     durability: Durability = "full"
     lock_timeout: float = 10.0  # of a write that waits for another
-    statement_timeout: float | None = 20.0  # beside the waiting for locks; None: no limit
+    statement_timeout: float | None = 20.0  # without waits for locks; None: no limit
     read_only: bool = False
 
 
@@ -139,7 +139,7 @@ class DatabaseDialect(ABC):
     def create_engine(
         self, url: URL, options: ConnectionOptions, *, writes: bool = False
     ) -> AsyncEngine:
-        """Return the connection pool of reads, or that of writes."""
+        """Return the connection pool for reads, or the one for writes."""
 
     def create_direct_engine(self, url: URL, options: ConnectionOptions) -> Engine | None:
         """Return a pool for short work in threads, where that is faster than async."""
@@ -464,7 +464,7 @@ class PostgresqlDialect(DatabaseDialect):
         return engine
 
     def get_error_code(self, error: BaseException) -> str:
-        """Return the SQLSTATE, or that of a wrong encoding for text that asyncpg refused."""
+        """Return the SQLSTATE; text that asyncpg refused counts as a wrong encoding."""
         chain = [error]
         while chain[-1].__cause__ is not None:
             chain.append(chain[-1].__cause__)

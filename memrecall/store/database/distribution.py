@@ -49,7 +49,7 @@ SHARD_FACT = "shards"  # the row of `meta` that a distributed database has
 SCHEMA_LOCK = 0x6D656D72  # "memr": the same for every process that changes the schema
 LOCAL_TABLES = (counters, restores)
 REFERENCE_TABLES = (meta, agents, api_keys, api_key_users, knowledge_bases, knowledge)
-# `users` first: the other tables are placed beside it.
+# `users` first: the other tables are colocated with it.
 USER_TABLES = (
     users,
     *(

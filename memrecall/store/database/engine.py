@@ -1,8 +1,8 @@
 """One open database: its connections, its transactions and its errors.
 
 Work on a database is a plain function over a synchronous connection. On a server SQLAlchemy runs it
-beside the event loop. Through aiosqlite each statement would be five trips to a thread, which cost
-more than the statement: on SQLite the whole work runs in one thread, with SQLite's own driver.
+in a greenlet. Through aiosqlite each statement would be five trips to a thread, which cost more
+than the statement: on SQLite the whole work runs in one thread, with SQLite's own driver.
 """
 
 import asyncio
@@ -72,8 +72,15 @@ _Work = Callable[[Connection], _Result]
 
 log = logging.getLogger(__name__)
 
+_SHORT_SEARCH = 0.02  # seconds in which most searches end
 _CLOSE_SECONDS = 5.0  # for work that is in progress when the database is closed
 _TRANSACTION_ID = select(func.txid_current())  # outlives the connection to the server
+_LIMIT_STATEMENTS = select(
+    *(
+        func.set_config(name, bindparam("milliseconds", type_=Text), True)
+        for name in ("lock_timeout", "statement_timeout")
+    )
+)
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 _COMPACTED_AT_ONCE = 64 * 1024 * 1024  # bytes; a third of a second
 _LOW_SPACE = 1024 * 1024  # bytes; with less, small writes may succeed where others fail
@@ -139,14 +146,14 @@ def _is_full(file: Path) -> bool:
 
 @dataclass(slots=True)
 class Erasure:
-    """The transactions that erase something together."""
+    """The transactions of one erasure."""
 
     has_committed: bool = False
     uses_reserve: bool = False
 
 
 class SpaceReserve:
-    """A file beside a SQLite database, which is deleted when an erasure finds a full disk."""
+    """A file next to a SQLite database that is deleted when an erasure finds a full disk."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -162,19 +169,15 @@ class SpaceReserve:
         except FileExistsError:  # another process has made it
             return True
         except OSError:
-            self.release()
+            self._path.unlink(missing_ok=True)
             return False
         return True
-
-    def release(self) -> None:
-        """Give the space back to the disk."""
-        self._path.unlink(missing_ok=True)
 
     def give_to(self, erasure: Erasure) -> None:
         """Release the space; until the erasure ends, vectors that follow must not fill it."""
         self._erasures += not erasure.uses_reserve
         erasure.uses_reserve = True
-        self.release()
+        self._path.unlink(missing_ok=True)
 
     def take_from(self, erasure: Erasure) -> bool:
         """Make the file again after an erasure; return False if there is no space for it."""
@@ -189,38 +192,6 @@ class SpaceReserve:
 
 
 ERASURE: ContextVar[Erasure | None] = ContextVar("memrecall_erasure", default=None)
-
-
-_SHORT_SEARCH = 0.02  # seconds in which most searches end
-
-_LIMIT_STATEMENTS = select(
-    *(
-        func.set_config(name, bindparam("milliseconds", type_=Text), True)
-        for name in ("lock_timeout", "statement_timeout")
-    )
-)
-
-
-@asynccontextmanager
-async def in_time(location: str) -> AsyncIterator[None]:
-    """Bound the waits of the block by the deadline of the request, if there is one."""
-    limit = current_deadline()
-    try:
-        async with asyncio.timeout(None if limit is None else limit.left):
-            yield
-    except TimeoutError:
-        raise StorageBusy(f"{location} is busy", hint=WAIT_HINT) from None
-
-
-@asynccontextmanager
-async def only_writer(lock: asyncio.Lock, location: str) -> AsyncIterator[None]:
-    """Let one writer of this process through: a queue is fairer than SQLite's polling."""
-    async with in_time(location):
-        await lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 class ReaderThreads:
@@ -243,52 +214,6 @@ class ReaderThreads:
             yield
 
 
-class ConnectionUse:
-    """The connections of a database that are in use: a pool closes only the others."""
-
-    def __init__(self, location: str) -> None:
-        self._location = location
-        self._number = 0
-        self._is_closed = False
-        self._ended = asyncio.Event()
-
-    @asynccontextmanager
-    async def connect(
-        self, opening: AbstractAsyncContextManager[AsyncConnection], writes: bool = False
-    ) -> AsyncIterator[AsyncConnection]:
-        """Open a connection, for which a pool may have to be waited for.
-
-        Let the server end what a transaction waits for at the deadline of the request.
-        """
-        self.require_open()
-        self._number += 1
-        try:
-            async with AsyncExitStack() as stack:
-                async with in_time(self._location):
-                    connection = await stack.enter_async_context(opening)
-                    if writes and (limit := current_deadline()) is not None:
-                        milliseconds = str(max(1, int(limit.left * 1000)))  # 0 would mean no limit
-                        await connection.execute(_LIMIT_STATEMENTS, {"milliseconds": milliseconds})
-                yield connection
-        finally:
-            self._number -= 1
-            if not self._number:
-                self._ended.set()
-
-    def require_open(self) -> None:
-        """Raise StorageError after the end: SQLAlchemy would open connections nobody closes."""
-        if self._is_closed:
-            raise StorageError(f"{self._location} was closed", hint="Open it again")
-
-    async def end(self, seconds: float) -> None:
-        """Open no more connections, and wait up to that time for those in use."""
-        self._is_closed = True
-        self._ended.clear()
-        if self._number:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), seconds)
-
-
 class Database:
     """A connection pool on one SQLite file or PostgreSQL database."""
 
@@ -305,6 +230,7 @@ class Database:
         self.dialect.prepare_file(url, create=create)
         self._url = url
         self._options = options or ConnectionOptions()
+        self.is_read_only = self._options.read_only
         self.retries = DatabaseRetries(retry_seconds)
         self.is_distributed = False  # over the nodes of a cluster, by user; the store sets it
         self.privacy = PrivacyPolicy()  # of what is written; the store sets it
@@ -320,6 +246,9 @@ class Database:
         self._direct = self.dialect.create_direct_engine(url, self._options)
         # Writes have a pool of their own: those that wait for a lock must not hold up reads.
         self._writer = self.dialect.create_engine(url, self._options, writes=True)
+        # The engines of single reads and of transactions, to attach event listeners to.
+        self.read_engine = self._direct or self._engine.sync_engine
+        self.write_engine = self._direct or self._writer.sync_engine
         for engine in (self._direct, self._engine.sync_engine):
             if self._guard is not None and engine is not None:
                 self._guard.watch(engine)
@@ -328,7 +257,10 @@ class Database:
         self._batchers: dict[Any, CallBatcher[Any, Any]] = {}
         without_password = url.difference_update_query(["password"]).render_as_string()
         self.location = str(self.file) if self.file else without_password
-        self._use = ConnectionUse(self.location)
+        # A pool closes only the connections that are not in use.
+        self._used_connections = 0
+        self._is_closed = False
+        self._all_unused = asyncio.Event()
 
     async def prepare(self) -> None:
         """Switch a SQLite file to write-ahead logging; PostgreSQL needs nothing."""
@@ -345,8 +277,12 @@ class Database:
             return
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._use.end(_CLOSE_SECONDS)
+        """Close all connections, after a short wait for those in use."""
+        self._is_closed = True
+        self._all_unused.clear()
+        if self._used_connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_unused.wait(), _CLOSE_SECONDS)
         await self._engine.dispose()
         await self._writer.dispose()
         if self._direct is not None:
@@ -379,7 +315,7 @@ class Database:
         return self._server_problem or self._writes.problem()
 
     async def make_reserve(self) -> None:
-        """Reserve space beside a SQLite file for erasures on a full disk."""
+        """Reserve space next to a SQLite file for erasures on a full disk."""
         if self._reserve is not None and not self.is_read_only:
             self._reserve.is_kept = True
             await in_thread(self._reserve.make)
@@ -409,33 +345,60 @@ class Database:
             if not await in_thread(self._reserve.take_from, erasure):
                 self._writes.record_failure(StorageFull(f"{self.location}: no space is left"))
 
-    @property
-    def is_read_only(self) -> bool:
-        """Whether writes are refused."""
-        return self._options.read_only
-
-    @property
-    def read_engine(self) -> Engine:
-        """The engine of single reads, to attach event listeners to."""
-        return self._direct or self._engine.sync_engine
-
-    @property
-    def write_engine(self) -> Engine:
-        """The engine of the transactions, to attach event listeners to."""
-        return self._direct or self._writer.sync_engine
-
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """Open a connection on which all statements see the same snapshot."""
         with self._typed_errors():
-            async with self._use.connect(self._engine.connect()) as connection:
+            async with self._connect(self._engine.connect()) as connection:
                 yield await connection.execution_options(**self.dialect.snapshot_options)
+
+    @asynccontextmanager
+    async def _connect(
+        self, opening: AbstractAsyncContextManager[AsyncConnection], writes: bool = False
+    ) -> AsyncIterator[AsyncConnection]:
+        """Open a connection, for which a pool may have to be waited for.
+
+        Let the server end what a transaction waits for at the deadline of the request.
+        """
+        self._used_connections += 1
+        try:
+            async with AsyncExitStack() as stack:
+                async with self._in_time():
+                    connection = await stack.enter_async_context(opening)
+                    if writes and (limit := current_deadline()) is not None:
+                        milliseconds = str(max(1, int(limit.left * 1000)))  # 0 would mean no limit
+                        await connection.execute(_LIMIT_STATEMENTS, {"milliseconds": milliseconds})
+                yield connection
+        finally:
+            self._used_connections -= 1
+            if not self._used_connections:
+                self._all_unused.set()
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        """Bound the waits of the block by the deadline of the request, if there is one."""
+        limit = current_deadline()
+        try:
+            async with asyncio.timeout(None if limit is None else limit.left):
+                yield
+        except TimeoutError:
+            raise StorageBusy(f"{self.location} is busy", hint=WAIT_HINT) from None
+
+    @asynccontextmanager
+    async def _only_writer(self) -> AsyncIterator[None]:
+        """Let one writer of this process through: a queue is fairer than SQLite's polling."""
+        async with self._in_time():
+            await self._write_lock.acquire()
+        try:
+            yield
+        finally:
+            self._write_lock.release()
 
     @asynccontextmanager
     async def autocommit(self, engine: AsyncEngine | None = None) -> AsyncIterator[AsyncConnection]:
         """Open a connection on which every statement is a transaction of its own."""
         with self._typed_errors():
-            async with self._use.connect((engine or self._engine).connect()) as connection:
+            async with self._connect((engine or self._engine).connect()) as connection:
                 yield await connection.execution_options(**self.dialect.autocommit_options)
 
     async def inspect(self, work: Callable[[Connection], _Result]) -> _Result:
@@ -525,7 +488,7 @@ class Database:
 
     async def _transact_in_file(self, direct: Engine, work: _Work[_Result]) -> _Result:
         erasure = ERASURE.get()
-        async with only_writer(self._write_lock, self.location):
+        async with self._only_writer():
             with changing():  # A thread cannot be stopped.
                 if erasure is None and self._reserve is not None:
                     self._reserve.require_unused()
@@ -535,7 +498,7 @@ class Database:
                     if erasure is None or self._reserve is None:
                         raise
                     await in_thread(self._reserve.give_to, erasure)
-                    await self.truncate_log()  # Its space is needed, too; it is then written anew.
+                    await self.truncate_log()  # Its space is needed, too; it is then rewritten.
                     result = await in_thread(self._transact_inline, direct, work)
         if erasure is not None:
             erasure.has_committed = True
@@ -555,7 +518,7 @@ class Database:
         with ExitStack() as commit:
             try:
                 with self._typed_errors():
-                    async with self._use.connect(engine.begin(), writes=True) as connection:
+                    async with self._connect(engine.begin(), writes=True) as connection:
                         result = await connection.run_sync(work)
                         transaction_id = await connection.scalar(_TRANSACTION_ID)
                         commit.enter_context(changing())  # What ends before is rolled back.
@@ -660,15 +623,15 @@ class Database:
                 erasure.has_committed = True
 
     async def _remove_erased_bytes(self, file: Path) -> None:
-        """Write a small file anew, and empty its log.
+        """Rewrite a small file, and empty its log.
 
         SQLite overwrites a row that it erases, but no copy that it left on a page from which it
-        moved the row before. Only writing the file anew removes those, and writes wait for that: a
+        moved the row before. Only rewriting the file removes those, and writes wait for that: a
         large file is left to `compact`. What was erased is committed, so that a failure here is
         no failure of the caller's.
         """
         try:
-            async with only_writer(self._write_lock, self.location):
+            async with self._only_writer():
                 if await in_thread(os.path.getsize, file) <= _COMPACTED_AT_ONCE:
                     await self.compact()
                     return
@@ -681,7 +644,8 @@ class Database:
         """Raise errors of the driver as errors of memrecall that name the database."""
         try:
             self.owner.require_current()
-            self._use.require_open()
+            if self._is_closed:  # SQLAlchemy would open connections that nobody closes
+                raise StorageError(f"{self.location} was closed", hint="Open it again")
             yield
         except self._driver_errors as error:
             typed = self.dialect.classify(error, self.location, is_distributed=self.is_distributed)
@@ -693,7 +657,7 @@ class Database:
 
 
 class _ServerReads:
-    """Reads of a server for work that runs beside the event loop; none holds a connection."""
+    """Reads of a server for work that runs in a greenlet; none holds a connection."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

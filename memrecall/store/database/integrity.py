@@ -200,7 +200,7 @@ def is_truncated(file: Path) -> bool:
 def require_whole(file: Path, *, create: bool) -> None:
     """Raise StorageUnreachable for an empty file, unless a new database may be created in it.
 
-    A file that has a log or snapshots beside it was a database, and lost its contents. Without
+    A file with a log or snapshots next to it was a database, and lost its contents. Without
     `create`, a database of another program is refused too, before anything in it is changed.
     """
     if file.stat().st_size:
@@ -259,9 +259,9 @@ def _require_own(file: Path) -> None:
 
 
 def read_only_mode(file: Path) -> dict[str, str]:
-    """Return the options of SQLite that open a file and create no other one beside it.
+    """Return the options of SQLite that open a file without creating any other.
 
-    SQLite creates a log beside a file in write-ahead mode, unless it may assume that nobody writes
+    SQLite creates a log for a file in write-ahead mode, unless it may assume that nobody writes
     to the file: the assumption holds as long as there is no log.
     """
     with file.open("rb") as stream:

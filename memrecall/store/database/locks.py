@@ -164,7 +164,7 @@ def lock_scopes(
     ensure_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
     first_scopes = {scope.user_id: scope for scope in reversed(ordered)}
     locked = lock_users(connection, first_scopes, wait=wait)
-    while len(locked) < len(first_scopes):  # some are new, or were erased meanwhile
+    while len(locked) < len(first_scopes):  # some are new, or were just erased
         if any(space_of(user) is not None for user in first_scopes.keys() - locked.keys()):
             raise space_not_found()
         stamps = {"create_time": now, "update_time": now}

@@ -74,9 +74,9 @@ def filter_scope(statement: Select[Any], table: Table, scope: Scope) -> Select[A
 
 
 def in_project(table: Table, project: Any) -> ColumnElement[bool]:
-    """Return the condition for what is read in a project: its own rows and those of none."""
+    """Return the condition for what is read in a project: its rows, and rows of no project."""
     of_project: ColumnElement[bool] = table.c.project == project
-    if table.name == "traces":  # one of no project may quote any
+    if table.name == "traces":  # one without a project may quote any
         return of_project
     return or_(of_project, table.c.project.is_(None))
 
@@ -156,7 +156,7 @@ def match_keys(
 
 
 class Reads(Protocol):
-    """Reads rows in work that is a plain function, on a thread or beside the event loop."""
+    """Reads rows in work that is a plain function, in a thread or in a greenlet."""
 
     def fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None

@@ -2,6 +2,8 @@
 
 Agents, keys, knowledge and restores are the only data that no user owns.
 
+Documents are JSON, not JSONB, which turns 1e23 into an integer and so into another number.
+
 No sequence is shared by owners: each change of a user's rows takes the next number (`change_no`)
 of that user's own `version`. Readers that derive something from the rows ask for the changes after
 the last number that they have read.
@@ -82,12 +84,6 @@ def id_type() -> String:
     return String(ID_LENGTH).with_variant(String(ID_LENGTH, collation="C"), "postgresql")
 
 
-def json_type() -> JSON:
-    """Return the type of a JSON value."""
-    # Not JSONB, which turns 1e23 into an integer and so into another number.
-    return JSON()
-
-
 def time_column(name: str, **options: Any) -> Column[datetime]:
     """Return a column of times."""
     return Column(name, UtcTime(), **options)
@@ -132,7 +128,7 @@ agents = Table(
     Column("agent_name", String(NAME_LENGTH), nullable=False),
     Column("agent_type", String(LABEL_LENGTH)),
     Column("description", Text),
-    Column("config", json_type()),
+    Column("config", JSON()),
     _status(),
     *_stamps(),
     Column("creator", String(ID_LENGTH)),
@@ -147,7 +143,7 @@ users = Table(
     Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
     Column("user_name", String(NAME_LENGTH)),
     Column("user_type", String(LABEL_LENGTH)),
-    Column("profile", json_type()),
+    Column("profile", JSON()),
     Column("time_zone", String(ID_LENGTH), nullable=False, server_default="UTC"),
     _status(),
     *_stamps(),
@@ -166,7 +162,7 @@ sessions = owned_table(
     Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
     Column("session_name", String(NAME_LENGTH)),
     Column("session_type", String(LABEL_LENGTH)),
-    Column("context", json_type()),
+    Column("context", JSON()),
     _status(),
     *_stamps(),
     time_column("end_time"),
@@ -189,7 +185,7 @@ messages = owned_table(
     Column("speaker", String(NAME_LENGTH)),
     Column("content", Text, nullable=False),
     Column("content_type", String(LABEL_LENGTH), nullable=False, server_default="text"),
-    Column("metadata", json_type()),
+    Column("metadata", JSON()),
     Column("parent_message_id", id_type()),
     time_column("ts", nullable=False),
     time_column("create_time", nullable=False, server_default=func.current_timestamp()),
@@ -237,13 +233,13 @@ memories = owned_table(
     Column("content", Text, nullable=False),
     Column("memory_type", String(LABEL_LENGTH), nullable=False, server_default="general"),
     Column("layer", String(10), nullable=False, server_default="long"),
-    Column("keywords", json_type(), nullable=False),
-    Column("metadata", json_type(), nullable=False),
+    Column("keywords", JSON(), nullable=False),
+    Column("metadata", JSON(), nullable=False),
     Column("sensitive", Boolean, nullable=False),
     time_column("valid_from"),
     time_column("valid_to"),
-    Column("source_message_ids", json_type(), nullable=False),
-    Column("provenance", json_type(), nullable=False),
+    Column("source_message_ids", JSON(), nullable=False),
+    Column("provenance", JSON(), nullable=False),
     Column("truncated", Boolean, nullable=False),
     time_column("created_at", nullable=False),
     time_column("updated_at", nullable=False),
@@ -352,7 +348,7 @@ traces = owned_table(
     Column("model_calls", Integer, nullable=False),
     Column("tool_calls", Integer, nullable=False),
     Column("seconds", Double, nullable=False),
-    Column("body", json_type(), nullable=False),
+    Column("body", JSON(), nullable=False),
     Column("model", String(NAME_LENGTH), nullable=False, server_default=""),
     Column("project", String(NAME_LENGTH)),  # that the recall was restricted to
     PrimaryKeyConstraint("user_id", "trace_id"),
@@ -373,7 +369,7 @@ api_keys = Table(
     Column("all_users", Boolean, nullable=False),
     Column("agent_id", id_type()),  # a label: the first write creates the agent
     Column("read_only", Boolean, nullable=False),
-    Column("permissions", json_type(), nullable=False),
+    Column("permissions", JSON(), nullable=False),
     time_column("created_at", nullable=False),
     time_column("expires_at"),
     time_column("revoked_at"),
@@ -416,7 +412,7 @@ revisions = owned_table(
     Column("reason", Text, nullable=False),
     Column("actor", Text, nullable=False),
     time_column("at", nullable=False),
-    Column("before", json_type(), nullable=False),  # the values that an undo restores
+    Column("before", JSON(), nullable=False),  # the values that an undo restores
     Column("undone", Boolean, nullable=False),
     Column("run", id_type()),  # the extraction of stored messages that made the change
     import_label(),
@@ -444,7 +440,7 @@ aliases = owned_table(
     Column("name", String(NAME_LENGTH), nullable=False),
     Column("entity_id", id_type(), nullable=False),
     Column("session_id", id_type()),
-    Column("source_message_ids", json_type(), nullable=False, server_default="[]"),
+    Column("source_message_ids", JSON(), nullable=False, server_default="[]"),
     Column("hidden", Boolean, nullable=False, server_default=false()),  # with its memories
     import_label(),
     PrimaryKeyConstraint("user_id", "agent_id", "alias"),
@@ -462,7 +458,7 @@ relations = owned_table(
     Column("destination_id", id_type(), nullable=False),
     time_column("valid_from"),
     time_column("valid_to"),
-    Column("source_message_ids", json_type(), nullable=False),
+    Column("source_message_ids", JSON(), nullable=False),
     time_column("created_at", nullable=False),
     # The names that it was stated with.
     Column("source_alias", String(NAME_LENGTH)),
@@ -506,7 +502,7 @@ checkpoints = owned_table(
     Column("agent_id", id_type(), nullable=False),
     Column("session_id", id_type(), nullable=False),
     Column("number", Integer, nullable=False),
-    Column("state", json_type(), nullable=False),
+    Column("state", JSON(), nullable=False),
     time_column("created_at", nullable=False),
     import_label(),
     PrimaryKeyConstraint("user_id", "agent_id", "session_id", "number"),
@@ -521,7 +517,7 @@ feedback = owned_table(
     Column("query", Text, nullable=False),
     time_column("asked_at", nullable=False),
     Column("is_right", Boolean, nullable=False),
-    Column("evidence", json_type(), nullable=False),  # the right messages and memories
+    Column("evidence", JSON(), nullable=False),  # the right messages and memories
     Column("in_evaluation", Boolean, nullable=False),
     Column("actor", Text, nullable=False),
     time_column("updated_at", nullable=False),
@@ -558,12 +554,12 @@ knowledge = Table(
     Column("knowledge_key", id_type(), nullable=False),
     Column("content", Text, nullable=False),
     Column("summary", Text, nullable=False),
-    Column("metadata", json_type(), nullable=False),
+    Column("metadata", JSON(), nullable=False),
     Column("actor", Text, nullable=False),
     time_column("created_at", nullable=False),
     time_column("updated_at", nullable=False),
     time_column("deleted_at"),
-    Column("tags", json_type(), nullable=False, server_default="[]"),
+    Column("tags", JSON(), nullable=False, server_default="[]"),
     Column("search_text", Text, nullable=False, server_default=""),
     Column("change_no", BigInteger, nullable=False, server_default=text("0")),
     Column("model", String(NAME_LENGTH)),  # of the vector

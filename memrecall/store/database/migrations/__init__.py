@@ -74,7 +74,7 @@ def _get_table_names(connection: Connection) -> set[str]:
 def _upgrade(connection: Connection, database: Database, target: int) -> None:
     if database.file is None:
         lock_schema(connection)
-    # Read again under the lock: another process may have upgraded meanwhile.
+    # Read again under the lock: another process may have upgraded it.
     version = schema_version(connection)
     if version == 0:
         foreign = _get_table_names(connection) & set(metadata.tables)
