@@ -5,12 +5,11 @@ session or a user leaves nothing that could show it, so it changes the owner's `
 rebuild what they derived.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import BigInteger, Select, Table, bindparam, case, func, literal, null, or_, select
 
@@ -175,20 +174,30 @@ class _Range:
         self, reads: Reads, queries: Mapping[str, Select[Any]], model: str | None
     ) -> RowChanges:
         """Return the rows of queries by field; without a model there are no vectors."""
-        bounds = {"of_owner": self.owner_id, "after": self.after, "through": self.through}
-        bounds |= {"until": self.until, "of_model": model}
+        bounds = {
+            "of_owner": self.owner_id,
+            "after": self.after,
+            "through": self.through,
+            "until": self.until,
+            "of_model": model,
+        }
+        left_out = set() if model is not None else {"vectors"}
+        if not self.after:  # what was erased before the first row is in no index
+            left_out.add("tombstones")
         fields = {
             name: list(reads.fetch(query, bounds))
             for name, query in queries.items()
-            if name != "vectors" or model is not None
+            if name not in left_out
         }
         return RowChanges(self.through, **fields)
 
 
-class _Feed(ABC):
+class _Feed:
     """What the feeds of users and of agents have in common."""
 
     _version: Select[Any]
+    _queries: ClassVar[Mapping[str, Select[Any]]]  # by field of the changes
+    _tables: ClassVar[Mapping[str, Table]]  # by kind of row
     _owner_prefix = ""
 
     def __init__(self, database: Database, owner_id: str) -> None:
@@ -201,7 +210,11 @@ class _Feed(ABC):
         rows = await self._database.fetch(self._version, {"of_owner": self._owner_id})
         return UserVersion.of_row(rows[0]) if rows else None
 
-    async def _has(self, table: Table, key: str, change_no: int) -> bool:
+    async def has(self, kind: str, key: str, change_no: int) -> bool:
+        """Return whether the row of that key has that change number or a later one."""
+        table = self._tables.get(kind)
+        if table is None:
+            return False
         owner, key_column = table.primary_key.columns
         statement = select(table.c.change_no).where(owner == self._owner_id, key_column == key)
         rows = await self._database.fetch(statement)
@@ -218,9 +231,8 @@ class _Feed(ABC):
             read = partial(self._read, part, model)
             yield await self._database.read_together(read, is_search=True)
 
-    @abstractmethod
     def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
-        """Return the changes of one range."""
+        return part.read(reads, self._queries, model)
 
     def _ranges(self, after: int, through: int) -> Iterator[_Range]:
         """Yield short ranges. The last one has no end, so that no row is missing.
@@ -236,16 +248,13 @@ class ChangeFeed(_Feed):
     """The changes of one user."""
 
     _version = USER_VERSION
-
-    async def has(self, kind: str, key: str, change_no: int) -> bool:
-        """Return whether the row of that key has that change number or a later one."""
-        return await self._has(messages if kind == "message" else memories, key, change_no)
-
-    def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
-        queries = {"messages": _MESSAGES, "memories": _MEMORIES, "vectors": _VECTORS}
-        if part.after:  # what was erased before the first row is in no index
-            queries["tombstones"] = _ERASED
-        return part.read(reads, queries, model)
+    _queries: ClassVar[Mapping[str, Select[Any]]] = {
+        "messages": _MESSAGES,
+        "memories": _MEMORIES,
+        "vectors": _VECTORS,
+        "tombstones": _ERASED,
+    }
+    _tables: ClassVar[Mapping[str, Table]] = {"message": messages, "memory": memories}
 
     async def vectors(
         self, after: int, through: int, model: str
@@ -261,11 +270,9 @@ class KnowledgeFeed(_Feed):
     """The changes of one agent's knowledge, which the index treats as one more owner's rows."""
 
     _version = _KNOWLEDGE_VERSION
+    _queries: ClassVar[Mapping[str, Select[Any]]] = {
+        "vectors": _ENTRY_VECTORS,
+        "knowledge": _ENTRIES,
+    }
+    _tables: ClassVar[Mapping[str, Table]] = {KNOWLEDGE: knowledge}
     _owner_prefix = "\0agent "  # no user's id contains a NUL
-
-    async def has(self, kind: str, key: str, change_no: int) -> bool:
-        """Return whether the entry of that key has that change number or a later one."""
-        return kind == KNOWLEDGE and await self._has(knowledge, key, change_no)
-
-    def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
-        return part.read(reads, {"vectors": _ENTRY_VECTORS, "knowledge": _ENTRIES}, model)

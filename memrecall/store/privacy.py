@@ -35,8 +35,21 @@ _TABLES = (messages, memories, traces, *MEMORY_TABLES, knowledge)
 # The columns of all tables that a caller's words can be in; the first are names.
 _NAMES = ("speaker", "subject", "name", "relationship", "source_alias", "destination_alias")
 _TEXTS = (
-    *(*_NAMES, "content", "summary", "keywords", "tags", "superseded_reason", "text", "query"),
-    *("old_text", "new_text", "reason", "before", "state", "body", "metadata"),
+    *_NAMES,
+    "content",
+    "summary",
+    "keywords",
+    "tags",
+    "superseded_reason",
+    "text",
+    "query",
+    "old_text",
+    "new_text",
+    "reason",
+    "before",
+    "state",
+    "body",
+    "metadata",
 )
 _VECTORS = {messages: "message", memories: "memory"}  # the kinds of vectors
 _New = TypeVar("_New", NewMessage, NewMemory)
@@ -92,16 +105,25 @@ class Scan:
     def __init__(self, database: Database, *, apply: bool = False) -> None:
         self._database = database
         self._apply = apply
-        self._rows, self._changed = Counter[str](), Counter[str]()  # by table
+        self._rows = Counter[str]()  # by table
+        self._changed = Counter[str]()
         self._found: dict[str, dict[str, Counter[str]]] = {"users": {}, "agents": {}}
 
     def report(self) -> dict[str, Any]:
         """Return how often each kind was found, by owner and in sum, and the rows that change."""
-        found = {n: {owner: {**c} for owner, c in by.items()} for n, by in self._found.items()}
-        kinds = sum((c for by in self._found.values() for c in by.values()), Counter[str]())
-        counts = {"rows": self._rows.total(), "changed": self._changed.total()}
-        tables = {table: self._changed[table] for table in self._rows if self._changed[table]}
-        return {**counts, "tables": tables, "applied": self._apply, "kinds": {**kinds}, **found}
+        kinds = Counter[str]()
+        for by_owner in self._found.values():
+            for counts in by_owner.values():
+                kinds.update(counts)
+        return {
+            "rows": self._rows.total(),
+            "changed": self._changed.total(),
+            "tables": {name: self._changed[name] for name in self._rows if self._changed[name]},
+            "applied": self._apply,
+            "kinds": dict(kinds),
+            "users": {user: dict(counts) for user, counts in self._found["users"].items()},
+            "agents": {agent: dict(counts) for agent, counts in self._found["agents"].items()},
+        }
 
     async def count(self) -> int:
         """Return how many rows there are to read."""

@@ -359,7 +359,9 @@ class Merge:
 
     def run(self, member: Scope | None) -> None:
         """Store the rows. A `member` of a space must still have the role that they entered with."""
-        connection, user_id, rows = self._connection, self._user_id, self._rows
+        connection = self._connection
+        user_id = self._user_id
+        rows = self._rows
         agents = {row["agent_id"] for table in rows.values() for row in table if "agent_id" in row}
         ensure_agents(connection, sorted(filter(None, agents)), datetime.now(UTC))
         is_new = not lock_users(connection, [user_id])

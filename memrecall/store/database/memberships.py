@@ -35,8 +35,13 @@ _NAMES = select(memberships.c.member, memberships.c.name).where(
 # Every request in a space executes it: one statement for the version and the membership.
 _ENTRY = (
     select(
-        *(users.c.epoch, users.c.version, users.c.status, users.c.time_zone, EXPIRED_AT),
-        *(memberships.c.role, memberships.c.member),
+        users.c.epoch,
+        users.c.version,
+        users.c.status,
+        users.c.time_zone,
+        EXPIRED_AT,
+        memberships.c.role,
+        memberships.c.member,
         select(agents.c.status)
         .where(agents.c.agent_id == bindparam("of_agent"))
         .scalar_subquery()
@@ -67,8 +72,15 @@ def enter_space(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope, Any]:
         raise space_not_found()
     owner = space_owner(space_id)
     row = read_membership(reads, owner, scope.user_id, scope.agent_id, scope.member)
-    entered = {"member": row.member, "role": SpaceRole(row.role)}
-    return replace(scope, user_id=owner, agent_id=None, spaces=(), **entered), row
+    inside = replace(
+        scope,
+        user_id=owner,
+        agent_id=None,
+        spaces=(),
+        member=row.member,
+        role=SpaceRole(row.role),
+    )
+    return inside, row
 
 
 def read_membership(
@@ -80,13 +92,15 @@ def read_membership(
 ) -> Any:
     """Return the state of a space and a member's role, the key's first; NotFound for others."""
     ids = {"of_owner": owner, "of_member": member, "of_agent": agent_id, "of_key": key}
-    rows = sorted(reads.fetch(_ENTRY, ids), key=lambda row: bool(row.member != key))
+    rows = reads.fetch(_ENTRY, ids)
     if not rows:
         raise space_not_found()
-    if not rows[0].status or not (rows[0].agent_status or rows[0].agent_status is None):
-        disabled = agent_id if rows[0].status else owner
+    row = min(rows, key=lambda row: bool(row.member != key))
+    is_agent_disabled = row.agent_status is not None and not row.agent_status
+    if not row.status or is_agent_disabled:
+        disabled = agent_id if row.status else owner
         raise Disabled(f"{disabled!r} is disabled", hint="Ask the operator to enable it")
-    return rows[0]
+    return row
 
 
 def read_by_owner(
@@ -118,17 +132,19 @@ def show_writers(reads: Reads, scope: Scope, rows: Sequence[Row]) -> list[Row]:
     if scope.space is None or not any(row.speaker and row.author for row in rows):
         return list(rows)
     names = read_member_names(reads, scope.user_id)
-    speakers = [show_writer(row.speaker, row.author, names) for row in rows]
-    named = zip(rows, speakers, strict=True)
-    return [cast(Row, row.model_copy(update={"speaker": speaker})) for row, speaker in named]
+    shown = []
+    for row in rows:
+        speaker = show_writer(row.speaker, row.author, names)
+        shown.append(cast(Row, row.model_copy(update={"speaker": speaker})))
+    return shown
 
 
 def show_writer(speaker: str | None, author: str | None, names: Mapping[str, str]) -> str | None:
     """Return a speaker with the member who wrote it, if that is somebody else."""
-    name = names.get(author or "", author)
-    if not speaker or speaker in (name, author, None) or author is None:
+    if not speaker or author is None:
         return speaker
-    return name_writer(speaker, str(name))
+    name = names.get(author, author)
+    return speaker if speaker in (name, author) else name_writer(speaker, name)
 
 
 def read_member_names(reads: Reads, owner: str) -> dict[str, str]:

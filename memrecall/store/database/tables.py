@@ -580,8 +580,14 @@ restores = Table(
 # What is made of messages and memories, in an order in which rows can be inserted: what is named
 # comes first, also for an import in parts that ends early.
 MEMORY_TABLES: tuple[Table, ...] = (
-    *(revisions, entities, aliases, relations),
-    *(summaries, checkpoints, feedback, memberships),
+    revisions,
+    entities,
+    aliases,
+    relations,
+    summaries,
+    checkpoints,
+    feedback,
+    memberships,
 )
 
 # What the rows of tables name without a foreign key, for checks of the whole database.
