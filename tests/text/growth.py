@@ -45,7 +45,7 @@ from memrecall.text import (
     tokens,
 )
 from memrecall.text.keywords import extract_keywords
-from memrecall.text.leaks.reports import find_calls
+from memrecall.text.leaks.calls import find_calls
 from memrecall.text.times import find_times
 from memrecall.text_length import estimate_tokens, single_line, truncate_text
 from memrecall.types import Role

@@ -8,7 +8,7 @@ from typing import cast
 
 from memrecall.text import LeakFilter
 from memrecall.text.leaks import Leak
-from memrecall.text.leaks.matchers import LeakMode, Reasoning
+from memrecall.text.leaks.catalog import LeakMode, Reasoning
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "leaks"
 TOOLS = ("search_memory", "is_mentioned")

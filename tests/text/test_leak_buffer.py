@@ -9,10 +9,7 @@ import pytest
 
 from memrecall.text import LeakFilter, filter_leaks
 from memrecall.text.leaks.automaton import OTHER, AutomatonState
-from memrecall.text.leaks.buffer import MAX_FORMAT_LENGTH
-from memrecall.text.leaks.channels import ANSWERS
-from memrecall.text.leaks.formats import FormatKind, StartPosition
-from memrecall.text.leaks.json_calls import (
+from memrecall.text.leaks.calls import (
     ARGUMENT_KEYS,
     CALL_KEYS,
     LIST_KEYS,
@@ -20,8 +17,10 @@ from memrecall.text.leaks.json_calls import (
     NAME_KEYS,
     OTHER_KEYS,
 )
+from memrecall.text.leaks.catalog import FormatEntry, get_formats
+from memrecall.text.leaks.filter import MAX_FORMAT_LENGTH
+from memrecall.text.leaks.formats import ANSWERS, FormatKind, StartPosition
 from memrecall.text.leaks.markdown import MAX_SPAN_LENGTH
-from memrecall.text.leaks.matchers import FormatEntry, get_formats
 from tests.cases import check_each, read_rows
 from tests.text.leak_cases import CASES, TOOLS, UNLISTED_CHARACTER
 from tests.text.leak_samples import TEMPLATE_SAMPLES

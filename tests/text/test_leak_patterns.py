@@ -16,9 +16,16 @@ from memrecall.text.leaks.automaton import (
     parse,
     parse_words,
 )
-from memrecall.text.leaks.formats import FormatKind, FormatRow, StartPosition
-from memrecall.text.leaks.matchers import LeakMode, expand_macros, get_formats
-from memrecall.text.leaks.tool_formats import CALLS, CODE_CALLS, LENIENT_CALLS, STRICT_CALLS
+from memrecall.text.leaks.catalog import LeakMode, expand_macros, get_formats
+from memrecall.text.leaks.formats import (
+    CALLS,
+    CODE_CALLS,
+    LENIENT_CALLS,
+    STRICT_CALLS,
+    FormatKind,
+    FormatRow,
+    StartPosition,
+)
 from tests.cases import check_each
 from tests.text.leak_cases import TOOLS, UNLISTED_CHARACTER, read_cases
 
@@ -31,7 +38,7 @@ BEFORE = ("前文", "前文 ", "前文】", "前文。 ", "前文\n", "")  # by 
 def make_automaton(*patterns: str) -> tuple[Automaton[str], AutomatonState[str]]:
     automaton: Automaton[str] = Automaton()
     starts = [automaton.add(parse(pattern, {}, exact=True), pattern) for pattern in patterns]
-    return automaton, automaton.start(starts)
+    return automaton, automaton.state_of(starts)
 
 
 def run(state: AutomatonState[str], text: str) -> AutomatonState[str]:
@@ -109,17 +116,17 @@ def test_truncation_mark_marks_truncated_matches() -> None:
 
 def test_letters_match_in_both_cases_unless_exact() -> None:
     automaton: Automaton[str] = Automaton()
-    state = automaton.start([automaton.add(parse("aB", {}), "any")])
+    state = automaton.state_of([automaton.add(parse("aB", {}), "any")])
     assert run(state, "Ab").matched == "any"
     exact: Automaton[str] = Automaton()
-    state = exact.start([exact.add(parse("aB", {}, exact=True), "exact")])
+    state = exact.state_of([exact.add(parse("aB", {}, exact=True), "exact")])
     assert run(state, "Ab").matched is None
 
 
 def test_macros_and_words() -> None:
     automaton: Automaton[str] = Automaton()
     macros = {"T": parse_words(("a|b", "c"))}
-    state = automaton.start([automaton.add(parse(r"<\T>", macros), "named")])
+    state = automaton.state_of([automaton.add(parse(r"<\T>", macros), "named")])
     assert run(state, "<a|b>").matched == "named"
     assert not run(state, "<a>").can_match
 
@@ -150,7 +157,7 @@ def shortest_example(row: FormatRow) -> str:
     """Return the shortest text that a row matches, or a truncated match."""
     automaton: Automaton[FormatRow] = Automaton()
     macros = expand_macros(TOOLS)
-    start = automaton.start([automaton.add(parse(row.pattern, macros, exact=row.exact), row)])
+    start = automaton.state_of([automaton.add(parse(row.pattern, macros, exact=row.exact), row)])
     queue, visited, truncated = deque([(start, "")]), {id(start)}, ""
     while queue:
         state, text = queue.popleft()

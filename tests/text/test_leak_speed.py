@@ -7,7 +7,7 @@ import pytest
 
 from memrecall.text import LeakFilter
 from memrecall.text.leaks import LeakMode
-from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH
+from memrecall.text.leaks.calls import MAX_JSON_LENGTH
 from tests.cases import check_each
 from tests.counting import Characters, count_calls, counting_calls
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.text import LeakFilter, filter_leaks
-from memrecall.text.leaks.buffer import MAX_FORMAT_LENGTH
-from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH
-from memrecall.text.leaks.matchers import LeakMode, Reasoning
+from memrecall.text.leaks.calls import MAX_JSON_LENGTH
+from memrecall.text.leaks.catalog import LeakMode, Reasoning
+from memrecall.text.leaks.filter import MAX_FORMAT_LENGTH
 from tests.text.leak_cases import CASES, TOOLS, stream
 
 pytestmark = pytest.mark.texts

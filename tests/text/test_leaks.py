@@ -9,7 +9,7 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.text import LeakFilter, filter_leaks
 from memrecall.text.leaks import Leak
-from memrecall.text.leaks.matchers import Reasoning
+from memrecall.text.leaks.catalog import Reasoning
 from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS, Case, stream
 

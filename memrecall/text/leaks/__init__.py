@@ -1,11 +1,12 @@
 """A streaming filter that hides tool calls which models write as text.
 
-`formats.py` and `channels.py` are the tables of formats, `engine.py` the scanner that applies it.
+`formats.py` has the tables of formats, `catalog.py` compiles them for a set of tools, `filter.py`
+applies them to a text.
 """
 
+from memrecall.text.leaks.calls import Filtered, Leak
+from memrecall.text.leaks.catalog import LeakMode, Reasoning, check_modes
 from memrecall.text.leaks.filter import LeakFilter, filter_leaks
-from memrecall.text.leaks.matchers import LeakMode, Reasoning, check_modes
-from memrecall.text.leaks.reports import Filtered, Leak
 
 __all__ = [
     "Filtered",

@@ -241,9 +241,19 @@ class Automaton(Generic[T]):
             self.epsilon_moves[end].append(joined)
         return joined
 
-    def start(self, starts: Iterable[int]) -> AutomatonState[T]:
-        """Return the initial state for some start nodes."""
-        return self._state(self._epsilon_closure(starts))
+    def state_of(self, nodes: Iterable[int]) -> AutomatonState[T]:
+        """Return the one state of some nodes and of all that they lead to without a character."""
+        reached = set(nodes)
+        todo = list(reached)
+        while todo:
+            for target in self.epsilon_moves[todo.pop()]:
+                if target not in reached:
+                    reached.add(target)
+                    todo.append(target)
+        key = frozenset(reached)
+        if key not in self._states:
+            self._states[key] = AutomatonState(self, key)
+        return self._states[key]
 
     def step(self, nodes: frozenset[int], char: str) -> AutomatonState[T]:
         """Return the state that a character leads to."""
@@ -253,28 +263,12 @@ class Automaton(Generic[T]):
             for members, negated, target in self.transitions[node]
             if (char in members) != negated
         )
-        return self._state(self._epsilon_closure(targets))
+        return self.state_of(targets)
 
     def first_pattern(self, nodes: frozenset[int], patterns: Mapping[int, int]) -> T | None:
         """Return the tag of the first pattern that the nodes belong to, if any."""
         numbers = [patterns[node] for node in nodes if node in patterns]
         return self._tags[min(numbers)] if numbers else None
-
-    def _state(self, nodes: frozenset[int]) -> AutomatonState[T]:
-        """Return the one state of a set of nodes."""
-        if nodes not in self._states:
-            self._states[nodes] = AutomatonState(self, nodes)
-        return self._states[nodes]
-
-    def _epsilon_closure(self, nodes: Iterable[int]) -> frozenset[int]:
-        reached = set(nodes)
-        todo = list(reached)
-        while todo:
-            for target in self.epsilon_moves[todo.pop()]:
-                if target not in reached:
-                    reached.add(target)
-                    todo.append(target)
-        return frozenset(reached)
 
 
 _LOOKAHEAD = 12  # characters after the first that a search checks

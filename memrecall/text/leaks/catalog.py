@@ -16,17 +16,22 @@ from memrecall.text.leaks.automaton import (
     parse,
     parse_words,
 )
-from memrecall.text.leaks.channels import (
+from memrecall.text.leaks.calls import NAMESPACE, NamePrefixes
+from memrecall.text.leaks.formats import (
     ANSWERS,
+    CODE_CALLS,
+    LENIENT_CALLS,
+    MACROS,
     REASONING_FORMATS,
+    STRICT_CALLS,
     TURN_ENDS,
     AnswerChannel,
+    FormatKind,
+    FormatRow,
     ReasoningFormat,
+    StartPosition,
 )
-from memrecall.text.leaks.formats import MACROS, FormatKind, FormatRow, StartPosition
-from memrecall.text.leaks.json_calls import NAMESPACE, NamePrefixes
 from memrecall.text.leaks.markdown import STOPS, LineState
-from memrecall.text.leaks.tool_formats import CODE_CALLS, LENIENT_CALLS, STRICT_CALLS
 
 Reasoning = Literal["auto", "strip", "open", "keep"]
 """What happens to reasoning: see `LeakFilter`."""
@@ -47,29 +52,24 @@ class FormatEntry:
 _Member = tuple[FormatEntry, int]  # an entry and its start node in the automaton
 
 
-class _LineSearches(dict[LineState, re.Pattern[str]]):
-    """Search expressions by the state of the lines, compiled when a text first needs them."""
-
-    def __init__(self, starts: Sequence[AutomatonState[FormatEntry]]) -> None:
-        super().__init__()
-        self._starts = starts
-
-    def __missing__(self, lines: LineState) -> re.Pattern[str]:
-        # A search from words finds what only marks precede too.
-        starts = self._starts[StartPosition.MARK : StartPosition.START]
-        self[lines] = compile_stops(f"`|{STOPS[lines]}", self._starts[0], *starts)
-        return self[lines]
-
-
 class FormatSet:
     """Formats that are searched for together."""
 
     def __init__(self, starts: Sequence[AutomatonState[FormatEntry]]) -> None:
         self.starts = starts  # by start position
         self.in_span = self  # with those of code, while a span may still end
-        self.search = _LineSearches(starts)
-        """Finds a possible start, a backtick, or a line end after which the next line needs
-        processing."""
+        self._stops: dict[LineState, re.Pattern[str]] = {}
+
+    def stop_pattern(self, lines: LineState) -> re.Pattern[str]:
+        """Return the expression that finds where prose, in lines of a state, needs processing.
+
+        That is a possible start of a format, a backtick, or the end of a line before such a line.
+        """
+        if lines not in self._stops:
+            # A search from words finds what only marks precede too.
+            starts = self.starts[StartPosition.MARK : StartPosition.START]
+            self._stops[lines] = compile_stops(f"`|{STOPS[lines]}", self.starts[0], *starts)
+        return self._stops[lines]
 
     @cached_property
     def anywhere_pattern(self) -> re.Pattern[str]:
@@ -84,7 +84,6 @@ class FormatCatalog:
     def __init__(self, tools: tuple[str, ...], reasoning: Reasoning, mode: LeakMode) -> None:
         self.tools = tools
         is_strict = mode == "strict"
-        # and the keys of calls in JSON
         self.names = NamePrefixes.from_tools(tools, are_keys=is_strict)
         self.reasoning_formats = [
             f for f in REASONING_FORMATS if f.is_always_hidden or reasoning != "keep"
@@ -95,9 +94,11 @@ class FormatCatalog:
         self._calls = self._add_calls(STRICT_CALLS if is_strict else LENIENT_CALLS)
         self._code_calls = self._add_calls(CODE_CALLS) if is_strict else []
         self._starts = [self._add(entry) for f in self.reasoning_formats for entry in _starts(f)]
-        self._ends = {f: self._add(_end(f)) for f in self.reasoning_formats}
+        self._ends = {f: self._add(FormatEntry(_end_row(f), f)) for f in self.reasoning_formats}
         self._stray_ends = [
-            self._add(_stray_end(f)) for f in self.reasoning_formats if not f.is_always_hidden
+            self._add(FormatEntry(_end_row(f, f.stray_end), f, is_stray_end=True))
+            for f in self.reasoning_formats
+            if not f.is_always_hidden
         ]
         self._retracts = reasoning == "auto"
         self._answers = {a: [self._add(entry) for entry in _answer_entries(a)] for a in ANSWERS}
@@ -131,7 +132,11 @@ class FormatCatalog:
         if (reasoning, after_call) not in self._format_sets:
             members = [self._ends[reasoning]]
             if reasoning.is_ambiguous:
-                members += self._calls_like(reasoning)
+                # The calls of families that share channels with this reasoning.
+                families = {
+                    f for a in ANSWERS if reasoning.family in a.families for f in a.families
+                }
+                members += [call for call in self._calls if call[0].row.family in families]
             elif not after_call:
                 members += [f for f in self._calls if f[0].row.kind is FormatKind.CALL]
             if reasoning.has_channels:
@@ -150,17 +155,12 @@ class FormatCatalog:
             self._format_sets[key] = self._make_format_set(members)
         return self._format_sets[key]
 
-    def _calls_like(self, reasoning: ReasoningFormat) -> list[_Member]:
-        # The calls of families that share channels with this reasoning.
-        families = {f for a in ANSWERS if reasoning.family in a.families for f in a.families}
-        return [call for call in self._calls if call[0].row.family in families]
-
     def _answer_starts(self, family: str) -> list[_Member]:
         return [entries[0] for a, entries in self._answers.items() if family in a.families]
 
     def _make_format_set(self, members: Sequence[_Member]) -> FormatSet:
         starts = [
-            self._automaton.start(
+            self._automaton.state_of(
                 node for form, node in members if form.row.start_position <= start_position
             )
             for start_position in StartPosition
@@ -214,15 +214,9 @@ def _starts(reasoning: ReasoningFormat) -> list[FormatEntry]:
     return [FormatEntry(row, reasoning) for row in rows]
 
 
-def _end(reasoning: ReasoningFormat) -> FormatEntry:
-    row = FormatRow(reasoning.family, reasoning.end, kind=FormatKind.TOKEN, exact=reasoning.exact)
-    return FormatEntry(row, reasoning)
-
-
-def _stray_end(reasoning: ReasoningFormat) -> FormatEntry:
-    end = _end(reasoning)
-    row = replace(end.row, pattern=reasoning.end + reasoning.stray_end)
-    return FormatEntry(row, reasoning, is_stray_end=True)
+def _end_row(reasoning: ReasoningFormat, after: str = "") -> FormatRow:
+    pattern = reasoning.end + after
+    return FormatRow(reasoning.family, pattern, kind=FormatKind.TOKEN, exact=reasoning.exact)
 
 
 def _answer_entries(answer: AnswerChannel) -> list[FormatEntry]:

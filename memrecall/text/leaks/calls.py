@@ -1,16 +1,19 @@
-"""A streaming reader of JSON objects that may be calls.
+"""What a call is: a streaming reader of JSON that may be one, and the names of hidden calls.
 
 An object is a call if it names a registered tool and has arguments. The keys may come in any order,
 so arguments are skipped, however deep. An object with a key that no call has, or a name that no
 tool has, is data.
 """
 
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memrecall.text.leaks.automaton import SPACES
+from memrecall.text.leaks.formats import FormatKind, FormatRow
 
 MAX_JSON_LENGTH = 4096  # characters after which an undecided object counts as data
 _MAX_DEPTH = 64
@@ -36,7 +39,7 @@ OTHER_KEYS = _words(
     "id type index tool_call_id call_id tooluseid role thought jsonrpc content text reasoning"
     " reason server server_name finish_reason"
 )
-# Beside a name: of a declaration, a setting or a log.
+# Next to a name: of a declaration, a setting or a log.
 _DATA_KEYS = _words("description enabled status line file version count time level")
 _KEYS = NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS | OTHER_KEYS
 NAMESPACE = r"(?:functions|tools|default_api)[.:]|mcp__[A-Za-z0-9_\-]+__"
@@ -119,22 +122,18 @@ class JsonReader:
     def read(self, text: str, position: int, end: int) -> int:
         """Read from `position` to the verdict or `end`, and return where reading stopped."""
         while position < end and self.verdict is CallVerdict.OPEN:
-            position = (
-                self._read_string(text, position, end)
-                if self._quote
-                else self._read_mark(text, position)
-            )
+            if self._quote:
+                position = self._read_string(text, position, end)
+                continue
+            char = text[position]
+            position += 1
+            if char in SPACES:
+                continue
+            if char in _STRING_ENDS and self._expected in (Expected.KEY, Expected.VALUE):
+                self._begin_string(char)
+            elif not self._accept(char):
+                self.verdict = CallVerdict.NO
         return position
-
-    def _read_mark(self, text: str, position: int) -> int:
-        char = text[position]
-        if char in SPACES:
-            return position + 1
-        if char in _STRING_ENDS and self._expected in (Expected.KEY, Expected.VALUE):
-            self._begin_string(char)
-        elif not self._accept(char):
-            self.verdict = CallVerdict.NO
-        return position + 1
 
     def _accept(self, char: str) -> bool:
         """Process a character outside strings; return False if it is not allowed here."""
@@ -227,17 +226,14 @@ class JsonReader:
             self._word = f"{self._word}{char.lower()}"
             if self._expected is Expected.VALUE:
                 self._word = re.sub(rf"\A(?:{NAMESPACE})", "", self._word)
+                known = self._names.tool_prefixes
             elif self._top.has_name:
-                return position + 1  # beside the name, an unknown key is an argument
-            if self._word not in self._starts and not self._word.startswith(_MCP):
+                return position + 1  # next to the name, an unknown key is an argument
+            else:
+                known = self._names.tool_key_prefixes if self._names_are_keys else _KEY_PREFIXES
+            if self._word not in known and not self._word.startswith(_MCP):
                 self.verdict = CallVerdict.NO
         return position + 1
-
-    @property
-    def _starts(self) -> frozenset[str]:
-        if self._expected is not Expected.KEY:
-            return self._names.tool_prefixes
-        return self._names.tool_key_prefixes if self._names_are_keys else _KEY_PREFIXES
 
     @property
     def _names_are_keys(self) -> bool:
@@ -252,8 +248,13 @@ class JsonReader:
                 self._take_key(word or "")
             return
         self._expected = Expected.COMMA
-        if word is not None:
-            self._take_name(word)
+        if word is None:
+            return
+        if word not in self._names.tools:
+            self.verdict = CallVerdict.NO
+            return
+        self._top.has_name = True
+        self._decide()
 
     def _take_key(self, word: str) -> None:
         self._top.key = word
@@ -263,13 +264,6 @@ class JsonReader:
         elif word in ARGUMENT_KEYS:
             self._top.has_arguments = True
             self._decide()
-
-    def _take_name(self, word: str) -> None:
-        if word not in self._names.tools:
-            self.verdict = CallVerdict.NO
-            return
-        self._top.has_name = True
-        self._decide()
 
     def _decide(self) -> None:
         if self._top.has_name and self._top.has_arguments:
@@ -281,3 +275,129 @@ def _prefixes_of(words: frozenset[str]) -> frozenset[str]:
 
 
 _KEY_PREFIXES = _prefixes_of(_KEYS)
+
+
+_NAME = rf"(?:{NAMESPACE})?([^\sĠĊ<>＜＞【】\"'`{{}}()\[\]|｜,;:=&/*\\]+)"
+_BAR = r"[|｜‖│∣∥¦￨❘ǀ]"
+# Formats of calls, with the tool's name as the only group. A text uses the one that matches first.
+_CALL_PATTERNS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?:[<＜:]|{_BAR})\s?invoke\s[^<>]{{0,80}}?\bname\s*=\s*[\"']?{_NAME}",
+        rf"<\s?function\s*=\s*[\"']?{_NAME}",
+        rf"<\s?(?:tool|function)[_-]?(?:call|use)?s?\s?[^<>]{{0,80}}?name\s*=\s*[\"']?{_NAME}",
+        rf"tool[_▁ ]call[_▁ ]begin{_BAR}>\s*(?:function<{_BAR}tool[_▁ ]sep{_BAR}>)?"
+        rf"(?!function<){_NAME}(?=<{_BAR}|:\d|\n)",
+        rf"call tool=\"{_NAME}\"",
+        rf"\bto={_NAME}(?=[\s<{{(])",
+        rf"\[TOOL_CALLS?\]\s*{_NAME}\s*(?=[\[{{])",
+        rf"<tool_calls?\b[^<>]*>\s*{_NAME}\s*(?=[<({{\n])",
+        rf"\bfunctions\.{_NAME}(?=\s*[({{]|:\d)",
+        rf"<(?:tool_name|function_name|tool|function)>\s*{_NAME}\s*<",
+        rf"(?:\[|\b\w+>|[,;)，]\s*|^|\n|print\(|await )[@*/]{{0,3}}{_NAME}\*{{0,3}}"
+        r"\((?=\s*(?:\w+\s*=|[){\"'\[]))",
+    )
+)
+_JSON_BEGIN = re.compile(r"[\[{](?=\s*[\[{\"'])")
+_JSON_NAME = re.compile(
+    rf"[\"'](?:{'|'.join(sorted(NAME_KEYS))})[\"']\s*:\s*[\"']{_NAME}[\"']", re.I
+)
+_DECODER = json.JSONDecoder()
+
+
+def find_calls(text: str, tools: Iterable[str]) -> list[tuple[int, str]]:
+    """Return the position and the tool's name of each call in a text.
+
+    Without a recognisable call it is the first registered tool that the text mentions.
+    """
+    formats = [list(_matches(pattern, text)) for pattern in _CALL_PATTERNS]
+    formats.append(list(_json_calls(text)))
+    if calls := min(filter(None, formats), key=lambda calls: calls[0][0], default=None):
+        return calls
+    if named := next(_matches(_JSON_NAME, text), None):
+        return [named]
+    # The longer name of two at one position.
+    mentioned = [(text.find(tool), -len(tool), tool) for tool in tools if tool in text]
+    return [(position, tool) for position, _, tool in sorted(mentioned)[:1]]
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
+    return ((match.start(), match[1]) for match in pattern.finditer(text))
+
+
+def _json_calls(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the calls in the JSON values of a text, the first name of a truncated one."""
+    end = 0
+    while begin := _JSON_BEGIN.search(text, end):
+        try:
+            value, end = _DECODER.raw_decode(text, begin.start())
+        except (ValueError, RecursionError):
+            match = _JSON_NAME.search(text, begin.start())
+            if match:
+                yield begin.start(), match[1]
+            return
+        position = begin.start()
+        for name in _names_in(value):
+            position = max(position, text.find(name, position))
+            yield position, name
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """Yield the names of the calls in a decoded value, without its arguments."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _names_in(item)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key in NAME_KEYS and isinstance(inner, str):
+                yield re.sub(rf"\A(?:{NAMESPACE})", "", inner)
+            elif key in CALL_KEYS | LIST_KEYS:
+                yield from _names_in(inner)
+
+
+_MAX_SEARCHED_LENGTH = 65_536  # characters of hidden text that are searched for names
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """A call that was written as text: its format, its position and the tool's name if known.
+
+    The position is that of the call's first character, or of the name for further calls in the
+    same block.
+    """
+
+    family: str
+    position: int
+    name: str | None = None
+
+
+class Filtered(NamedTuple):
+    """The visible part of a text, and the calls that were in it."""
+
+    visible: str
+    leaks: list[Leak]
+
+
+@dataclass(slots=True)
+class HiddenText:
+    """Text that is hidden from a call on."""
+
+    row: FormatRow
+    position: int
+    tools: tuple[str, ...]  # the registered ones
+    _pieces: list[str] = field(default_factory=list)
+    _remaining: int = _MAX_SEARCHED_LENGTH
+
+    def append(self, text: str) -> None:
+        """Store hidden text, up to the length that is searched for names."""
+        if self._remaining and text:
+            self._pieces.append(text[: self._remaining])
+            self._remaining -= len(self._pieces[-1])
+
+    def leaks(self) -> list[Leak]:
+        """Return the calls in it, at least one at its start, or none after the end of an answer."""
+        if self.row.kind is FormatKind.END:
+            return []
+        calls = find_calls("".join(self._pieces), self.tools)
+        more = [Leak(self.row.family, self.position + at, name) for at, name in calls[1:]]
+        return [Leak(self.row.family, self.position, calls[0][1] if calls else None), *more]
