@@ -2,7 +2,7 @@
 
 The assistant's model is a script. With a real model, replace `ScriptedClient(…)` by one of
 
-    make_client(load_settings().settings)                      # memrecall.model.servers
+    make_client(load_settings().settings)                      # memrecall.model.openai_client
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 
 and pass it to `MemoryContext(…, model_client=…)` as well if it should also drive the recall.

@@ -4,7 +4,7 @@ Each agent is a user of memrecall. `remember` writes to the agent's own notes, `
 and `recall` reads both; no agent can read another one's notes. The writer may only read the space.
 The models are scripts. With real models, replace `ScriptedClient(…)` by one of
 
-    make_client(load_settings().settings)                      # memrecall.model.servers
+    make_client(load_settings().settings)                      # memrecall.model.openai_client
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 """
 

@@ -4,7 +4,7 @@ The tools are bound to a user when they are created. Their writes are marked as 
 assistant and can be undone. The model is a script. With a real model, replace `ScriptedClient(…)`
 by one of
 
-    make_client(load_settings().settings)                      # memrecall.model.servers
+    make_client(load_settings().settings)                      # memrecall.model.openai_client
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 """
 

@@ -1,7 +1,7 @@
 """A recall without an agent framework: messages in, evidence out.
 
 With a model, the same call recalls better: set MEMRECALL_MODEL, MEMRECALL_BASE_URL and
-MEMRECALL_API_KEY, or pass `model_client=make_client(settings)` from `memrecall.model.servers`.
+MEMRECALL_API_KEY, or pass `model_client=make_client(settings)` from `memrecall.model`.
 No model is used here.
 """
 

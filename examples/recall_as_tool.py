@@ -3,7 +3,7 @@
 The tool takes a query and an optional context; it is bound to a user when it is created. Both
 models are scripts. With real models, replace `ScriptedClient(…)` by one of
 
-    make_client(load_settings().settings)                      # memrecall.model.servers
+    make_client(load_settings().settings)                      # memrecall.model.openai_client
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 """
 

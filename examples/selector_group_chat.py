@@ -3,7 +3,7 @@
 A function selects the speaker; without it, the selector's model does. The models are scripts. With
 real models, replace `ScriptedClient(…)` by one of
 
-    make_client(load_settings().settings)                      # memrecall.model.servers
+    make_client(load_settings().settings)                      # memrecall.model.openai_client
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 """
 

@@ -98,7 +98,7 @@ def client_of(settings: Settings) -> Any:
     """Return the model client of the settings; None means recalls without a model."""
     if not settings.model:
         return None
-    from memrecall.model.servers import make_client
+    from memrecall.model.openai_client import make_client
 
     return make_client(settings)
 

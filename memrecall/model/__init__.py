@@ -10,7 +10,7 @@ from memrecall.lazy import lazy_exports
 if TYPE_CHECKING:
     from memrecall.model.cassette import RecordingClient, ReplayClient
     from memrecall.model.client import BaseClient, Request, RuleClient, SchemaTool
-    from memrecall.model.servers import make_client
+    from memrecall.model.openai_client import make_client
 
 __all__ = [
     "BaseClient",
@@ -27,6 +27,6 @@ __getattr__ = lazy_exports(
     {
         ".cassette": ("RecordingClient", "ReplayClient"),
         ".client": ("BaseClient", "Request", "RuleClient", "SchemaTool"),
-        ".servers": ("make_client",),
+        ".openai_client": ("make_client",),
     },
 )

@@ -132,8 +132,10 @@ class AcceptedOptions:
         adapted: dict[str, Any] = {}
         for name, value in body.items():
             option: dict[str, Any] = {name: value}
-            while option and _option_label(option) in self.refused:
-                option = _weaken(option)
+            while option and (label := _option_label(option)) in self.refused:
+                # OpenAI's newer models know `max_tokens` by another name.
+                renamed = {"max_completion_tokens": value} if label == "max_tokens" else {}
+                option = renamed or _WEAKER.get(label, {})
             adapted |= option
         return _without_strict(adapted) if _STRICT in self.refused else adapted
 
@@ -163,12 +165,6 @@ def _option_label(option: Mapping[str, Any]) -> str:
     return name
 
 
-def _weaken(option: Mapping[str, Any]) -> dict[str, Any]:
-    if "max_tokens" in option:  # OpenAI's newer models know it by another name
-        return {"max_completion_tokens": option["max_tokens"]}
-    return _WEAKER.get(_option_label(option), {})
-
-
 def _without_strict(value: Any) -> Any:
     """Return JSON without the field `strict` of schemas and tools."""
     if isinstance(value, Mapping):
@@ -190,11 +186,22 @@ async def create_accepted(
     errors have no HTTP status.
     """
     accepted = _find_accepted(client)
-    options = _read_options(arguments)
+    # AutoGen's arguments under the names that servers use.
+    options: dict[str, Any] = {}
+    if arguments.get("tools"):
+        choice = arguments.get("tool_choice", "auto")
+        options["tool_choice"] = choice if isinstance(choice, str) else {"type": "function"}
+    if output := arguments.get("json_output"):
+        options["response_format"] = {"type": "json_object" if output is True else "json_schema"}
     while True:
         body = accepted.adapt(options)
+        adapted = dict(arguments)
+        if body.get("tool_choice") != options.get("tool_choice"):
+            adapted["tool_choice"] = "auto"
+        if body.get("response_format") != options.get("response_format"):
+            adapted["json_output"] = True if "response_format" in body else None
         try:
-            return await client.create(messages, **_write_options(arguments, options, body))
+            return await client.create(messages, **adapted)
         except Exception as error:  # third-party clients raise errors of any type
             status, message = getattr(error, "status_code", None), str(error)
             if not isinstance(status, int) or not refuses_option(status, message):
@@ -218,26 +225,3 @@ def _find_accepted(client: protocol.ChatCompletionClient) -> AcceptedOptions:
         return _accepted_by_client.setdefault(client, AcceptedOptions())
     except TypeError:  # a client that cannot be a key learns in each call
         return AcceptedOptions()
-
-
-def _read_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of AutoGen's arguments under the names that servers use."""
-    options: dict[str, Any] = {}
-    if arguments.get("tools"):
-        choice = arguments.get("tool_choice", "auto")
-        options["tool_choice"] = choice if isinstance(choice, str) else {"type": "function"}
-    if output := arguments.get("json_output"):
-        options["response_format"] = {"type": "json_object" if output is True else "json_schema"}
-    return options
-
-
-def _write_options(
-    arguments: Mapping[str, Any], options: Mapping[str, Any], accepted: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return AutoGen's arguments with the accepted options."""
-    result = dict(arguments)
-    if accepted.get("tool_choice") != options.get("tool_choice"):
-        result["tool_choice"] = "auto"
-    if accepted.get("response_format") != options.get("response_format"):
-        result["json_output"] = True if "response_format" in accepted else None
-    return result

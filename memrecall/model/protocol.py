@@ -63,14 +63,12 @@ def message_texts(message: LLMMessage) -> list[str]:
     """Return the texts of a message of any kind, without images."""
     if isinstance(message.content, str):
         return [message.content]
-    return [text for item in message.content if (text := _item_text(item))]
-
-
-def _item_text(item: object) -> str:
     import autogen_core
 
-    if isinstance(item, str):
-        return item
-    if isinstance(item, autogen_core.FunctionCall):
-        return f"{item.name} {item.arguments}"
-    return str(getattr(item, "content", ""))
+    texts: list[str] = []
+    for item in message.content:
+        if isinstance(item, autogen_core.FunctionCall):
+            texts.append(f"{item.name} {item.arguments}")
+        else:
+            texts.append(item if isinstance(item, str) else str(getattr(item, "content", "")))
+    return list(filter(None, texts))

@@ -56,7 +56,13 @@ async def ask_json(
         answer = _parse_reply(reply, model)
         if answer.value is not None:
             break
-        conversation += _retry_messages(reply, answer.problem)
+        if isinstance(reply.content, str) and reply.content.strip():
+            conversation.append(
+                protocol.AssistantMessage(content=reply.content, source="assistant")
+            )
+        request = f"That answer cannot be used: {answer.problem}."
+        request += " Answer again with the JSON object alone."
+        conversation.append(protocol.UserMessage(content=request, source="user"))
     return answer
 
 
@@ -66,34 +72,18 @@ def _parse_reply(reply: protocol.CreateResult, model: type[T]) -> Structured[T]:
     if not reply.content.strip():
         return Structured(None, "it is empty")
     try:
-        value = make_storable(_parse_json(reply.content))
-        return Structured(model.model_validate(value))
+        value = repair_json(reply.content, allow_truncated=False)
+        if isinstance(value, str):  # JSON inside a string
+            value = repair_json(value, allow_truncated=False)
+        elif isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+            value = value[0]
+        return Structured(model.model_validate(make_storable(value)))
     except ValidationError as error:
         # Without the values, which may be long.
         problems = map(describe_validation_problem, error.errors()[:_MAX_PROBLEMS])
         return Structured(None, "; ".join(problems))
     except ValueError as error:
         return Structured(None, f"it is not JSON: {error}")
-
-
-def _parse_json(text: str) -> object:
-    """Return the value in a text, also from inside a string or a list of one object."""
-    value = repair_json(text, allow_truncated=False)
-    if isinstance(value, str):
-        return repair_json(value, allow_truncated=False)
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-        return value[0]
-    return value
-
-
-def _retry_messages(reply: protocol.CreateResult, problem: str) -> list[protocol.LLMMessage]:
-    request = protocol.UserMessage(
-        content=f"That answer cannot be used: {problem}. Answer again with the JSON object alone.",
-        source="user",
-    )
-    if isinstance(reply.content, str) and reply.content.strip():
-        return [protocol.AssistantMessage(content=reply.content, source="assistant"), request]
-    return [request]
 
 
 SOURCE = "memrecall"

@@ -14,7 +14,7 @@ from memrecall.budget import Budget, Limits
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
 from memrecall.model.client import Request
-from memrecall.model.wire import write_request
+from memrecall.model.openai_client import write_request
 from memrecall.scope import Scope
 from memrecall.testing import (
     ScriptedClient,

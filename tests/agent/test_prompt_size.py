@@ -7,7 +7,7 @@ import pytest
 
 from memrecall.agent import Recaller
 from memrecall.memory import Library
-from memrecall.model.servers import ServerClient
+from memrecall.model.openai_client import ServerClient
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient
 from memrecall.types import Keyword, Language, NewMemory, NewMessage, Origin, Role

@@ -18,8 +18,8 @@ from memrecall.dashboard.sample import SAMPLE_CASSETTE, SAMPLE_TIME, add_sample_
 from memrecall.library.library import Library
 from memrecall.model.cassette import RecordingClient
 from memrecall.model.client import Request
+from memrecall.model.openai_client import make_client
 from memrecall.model.protocol import ChatCompletionClient
-from memrecall.model.servers import make_client
 from memrecall.settings import Settings
 from memrecall.testing import ScriptedClient, Step, say
 from memrecall.types import format_time

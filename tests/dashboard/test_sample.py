@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memrecall.dashboard.sample import SAMPLE_CASSETTE, add_sample_chats, load_sample
-from memrecall.model.cassette_file import read_cassette
+from memrecall.model.cassette import read_cassette
 from memrecall.model.prompts import load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import MemoryQuery, StoredRelation

@@ -13,7 +13,7 @@ import pytest
 from memrecall.embedding import make_embedder
 from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory, Library
-from memrecall.model.servers import make_client
+from memrecall.model.openai_client import make_client
 from memrecall.plugins import find_plugin, plugin_names
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from memrecall import retries
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.model import make_client
-from memrecall.model.servers import ServerClient
+from memrecall.model.openai_client import ServerClient
 from memrecall.settings import Settings
 from memrecall.testing import ScriptedClient, say
 
@@ -458,7 +458,7 @@ async def test_misspelt_argument_is_refused() -> None:
 def test_loading_imports_what_the_first_call_needs() -> None:
     script = """
 import asyncio, sys
-from memrecall.model.servers import ServerClient
+from memrecall.model.openai_client import ServerClient
 assert "openai" not in sys.modules
 asyncio.run(ServerClient("tiny", base_url="http://127.0.0.1:1/v1").load())
 assert "openai.resources.chat.completions" in sys.modules

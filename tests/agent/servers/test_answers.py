@@ -9,7 +9,7 @@ from memrecall.agent.phrases import say as phrase
 from memrecall.agent.tools.memories import RecallAnswer
 from memrecall.budget import Limits
 from memrecall.memory import Library
-from memrecall.model.servers import ServerClient
+from memrecall.model.openai_client import ServerClient
 
 from ...cases import check_each_async
 from ...model.openai_server import ModelServer, Reply, completion, text

@@ -16,7 +16,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
 from memrecall.model.cassette import RecordingClient
 from memrecall.model.failures import create_accepted
-from memrecall.model.servers import ServerClient
+from memrecall.model.openai_client import ServerClient
 
 from ...cases import check_each_async
 from ...model.openai_server import ModelServer, Reply, autogen_client, completion, refusal, text

@@ -11,7 +11,7 @@ import pytest
 
 from memrecall.agent import StopReason
 from memrecall.memory import Library
-from memrecall.model.servers import ServerClient, make_client
+from memrecall.model.openai_client import ServerClient, make_client
 from memrecall.settings import Settings
 
 from ...cases import check_each_async
