@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, select
+from sqlalchemy import Connection, Select, delete, select
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
@@ -63,7 +63,21 @@ class FeedbackList:
 
     async def _read(self, statement: Select[Any]) -> list[Feedback]:
         """Return feedback, without what names or quotes something deleted until that is undone."""
-        items = [_from_row(row) for row in await self._database.fetch(statement)]
+        items = [
+            Feedback(
+                user_id=row.user_id,
+                trace_id=row.trace_id,
+                agent_id=row.agent_id,
+                query=row.query,
+                asked_at=row.asked_at,
+                is_right=row.is_right,
+                evidence=tuple(row.evidence),
+                in_evaluation=row.in_evaluation,
+                actor=row.actor,
+                updated_at=row.updated_at,
+            )
+            for row in await self._database.fetch(statement)
+        ]
         questions = [(item.user_id, item.query) for item in items]
         hidden = await find_deleted_questions(self._database, questions)
         deleted: set[tuple[str, str]] = set()
@@ -103,13 +117,32 @@ class FeedbackWriter:
             raise InvalidArgument(
                 f"{len(keys)} messages and memories are named", hint=f"Name up to {MAX_EVIDENCE}"
             )
-        fields = {
-            "is_right": is_right,
-            "evidence": keys,
-            "in_evaluation": in_evaluation,
-            "actor": actor,
-        }
-        await self._database.transact(lambda c: self._set(c, trace_id, fields))
+
+        def work(connection: Connection) -> None:
+            locks = lock_existing_user(connection, self._scope)
+            columns = (traces.c.agent_id, traces.c.query, traces.c.body)
+            statement = filter_scope(select(*columns), traces, self._scope)
+            row = connection.execute(statement.where(traces.c.trace_id == trace_id)).first()
+            if row is None:
+                raise NotFound(f"there is no trace {trace_id!r}", hint="Check the id and the user")
+            self._require_stored(connection, keys)
+            now = row.body.get("now")  # the time that the question was about
+            values = {
+                "user_id": self._scope.user_id,
+                "trace_id": trace_id,
+                "agent_id": row.agent_id,
+                "query": row.query,
+                "asked_at": locks.now if now is None else datetime.fromisoformat(now),
+                "is_right": is_right,
+                "evidence": keys,
+                "in_evaluation": in_evaluation,
+                "actor": actor,
+                "updated_at": locks.now,
+            }
+            connection.execute(upsert(connection, feedback, _WRITTEN), values)
+            locks.save(connection, is_activity=False)
+
+        await self._database.transact(work)
 
     async def remove(self, trace_id: str) -> None:
         """Remove the feedback on a recall, if there is any."""
@@ -118,24 +151,6 @@ class FeedbackWriter:
         if self._scope.agent_id is not None:
             statement = statement.where(feedback.c.agent_id == self._scope.agent_id)
         await self._database.transact(lambda c: c.execute(statement))
-
-    def _set(self, connection: Connection, trace_id: str, fields: dict[str, Any]) -> None:
-        locks = lock_existing_user(connection, self._scope)
-        columns = (traces.c.agent_id, traces.c.query, traces.c.body)
-        statement = filter_scope(select(*columns), traces, self._scope)
-        row = connection.execute(statement.where(traces.c.trace_id == trace_id)).first()
-        if row is None:
-            raise NotFound(f"there is no trace {trace_id!r}", hint="Check the id and the user")
-        self._require_stored(connection, fields["evidence"])
-        recall = {"trace_id": trace_id, "agent_id": row.agent_id, "query": row.query}
-        now = row.body.get("now")  # the time that the question was about
-        times = {
-            "asked_at": locks.now if now is None else datetime.fromisoformat(now),
-            "updated_at": locks.now,
-        }
-        values = {"user_id": self._scope.user_id, **recall, **times, **fields}
-        connection.execute(upsert(connection, feedback, _WRITTEN), values)
-        locks.save(connection, is_activity=False)
 
     def _require_stored(self, connection: Connection, keys: Sequence[str]) -> None:
         """Raise InvalidArgument unless the user has messages and memories of these keys."""
@@ -148,8 +163,3 @@ class FeedbackWriter:
             raise InvalidArgument(
                 f"the user has no message or memory {min(missing)!r}", hint="Check the id"
             )
-
-
-def _from_row(row: Row[Any]) -> Feedback:
-    values = {name: getattr(row, name) for name in Feedback.__slots__}
-    return Feedback(**{**values, "evidence": tuple(row.evidence)})

@@ -204,7 +204,8 @@ def end_relations(
 ) -> list[datetime]:
     """End relations when a new one begins, but not before they began.
 
-    Those that began after it was said stay; return when these began. So do those of others.
+    A relation that began after the new one was said stays, and one that others stated; return when
+    the later ones began.
     """
     later = []
     for row in ended:
@@ -575,7 +576,7 @@ class Graph:
         name_of = itemgetter("entity_id", "alias")
         hidden = {(key, entity_key(name)) for key, own in names.items() for name in own}
         named = {row["entity_id"] for row in stored if name_of(row) not in hidden}
-        for end, _ in ENDS:  # Another writer may have related an entity meanwhile.
+        for end, _ in ENDS:  # Another writer may have related an entity since then.
             holding = {end: sorted(names.keys() - named), "valid_to": None}
             related = {row[end] for row in rows.read("relations", holding)}
             hidden = {name for name in hidden if name[0] not in related}
@@ -619,6 +620,7 @@ async def _read_valid(
 
 
 def _is_valid(row: GraphRow, as_of: datetime | None) -> bool:
+    """Return True for a relation that holds now, or that held and was known at a time."""
     moment = as_of or datetime.now(UTC)
     has_ended = row["valid_to"] is not None and row["valid_to"] <= moment
     return not has_ended and (as_of is None or (row["valid_from"] or row["created_at"]) <= moment)

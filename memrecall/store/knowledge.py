@@ -98,11 +98,28 @@ class Knowledge:
         self._agent_id = agent_of(scope)
 
     async def add(self, entry: NewKnowledge, *, must_exist: bool = False) -> str:
-        """Store an entry, or rewrite that of its key; a repeated one has the key of the first."""
+        """Store an entry, or rewrite the stored one; return its key, or the key of an equal one."""
         self._require_permission()
         row = {**self.protect(entry).row(), "model": None, "vector": None}
         is_new = entry.key is None
-        return await self._database.transact(lambda c: self._write(c, row, must_exist, is_new))
+
+        def work(connection: Connection) -> str:
+            if is_new and (key := self._find_same(connection, row)):
+                return key
+            (number,) = take_change_numbers(connection, self._agent_id, 1)
+            now = datetime.now(UTC)
+            values = {**row, "updated_at": now, "deleted_at": None, "change_no": number}
+            statement = update(knowledge).where(*self._match(row["knowledge_key"]))
+            if must_exist:
+                statement = statement.where(knowledge.c.deleted_at.is_(None))
+            if not connection.execute(statement.values(**values)).rowcount:
+                if must_exist:
+                    raise self._not_found(row["knowledge_key"])
+                new = {**values, "agent_id": self._agent_id, "created_at": now}
+                connection.execute(insert(knowledge), new)
+            return str(row["knowledge_key"])
+
+        return await self._database.transact(work)
 
     def protect(self, entry: NewKnowledge) -> NewKnowledge:
         """Return what is to be stored of an entry, as the privacy policy of the database says."""
@@ -151,7 +168,15 @@ class Knowledge:
     async def delete(self, key: str) -> None:
         """Hide an entry; needs the permission `knowledge`. NotFound if there is none."""
         self._require_permission()
-        await self._database.transact(lambda c: self._hide(c, key))
+
+        def work(connection: Connection) -> None:
+            (number,) = take_change_numbers(connection, self._agent_id, 1)
+            statement = update(knowledge).where(*self._match(key), knowledge.c.deleted_at.is_(None))
+            values = {"deleted_at": datetime.now(UTC), "change_no": number}
+            if not connection.execute(statement.values(**values)).rowcount:
+                raise self._not_found(key)
+
+        await self._database.transact(work)
 
     async def snapshot(self) -> KnowledgeSnapshot:
         """Return all entries by key as of one moment, and the number of their last change."""
@@ -180,7 +205,27 @@ class Knowledge:
             }
             for entry in entries
         ]
-        await self._database.transact(lambda c: self._replace(c, rows, restore_id, version))
+        of_agent = knowledge_bases.c.agent_id == self._agent_id
+        restore = {"restore_id": restore_id, "agent_id": self._agent_id, "decided_at": now}
+
+        def work(connection: Connection) -> None:
+            numbers = take_change_numbers(connection, self._agent_id, len(rows))
+            if version is not None and numbers.start != version + 1:
+                raise StorageBusy(
+                    "the knowledge base changed during the operation", hint="Try again"
+                )
+            connection.execute(delete(knowledge).where(knowledge.c.agent_id == self._agent_id))
+            numbered = [
+                {**row, "agent_id": self._agent_id, "change_no": number}
+                for row, number in zip(rows, numbers, strict=True)
+            ]
+            for batch in split(numbered, _PAGE):
+                connection.execute(insert(knowledge), list(batch))
+            # No row shows what was removed: a new epoch makes readers rebuild their index.
+            connection.execute(update(knowledge_bases).where(of_agent).values(epoch=new_epoch()))
+            connection.execute(insert(restores), restore)
+
+        await self._database.transact(work)
 
     async def was_restored(self, restore_id: str) -> bool:
         """Return whether a restore was decided and its end is not recorded yet.
@@ -231,55 +276,6 @@ class Knowledge:
             if _fold(entry.tags) == _fold(row["tags"]):
                 return str(entry.knowledge_key)
         return None
-
-    def _write(
-        self, connection: Connection, row: dict[str, Any], must_exist: bool, is_new: bool
-    ) -> str:
-        if is_new and (key := self._find_same(connection, row)):
-            return key
-        (number,) = take_change_numbers(connection, self._agent_id, 1)
-        now = datetime.now(UTC)
-        values = {**row, "updated_at": now, "deleted_at": None, "change_no": number}
-        statement = update(knowledge).where(*self._match(row["knowledge_key"]))
-        if must_exist:
-            statement = statement.where(knowledge.c.deleted_at.is_(None))
-        if not connection.execute(statement.values(**values)).rowcount:
-            if must_exist:
-                raise self._not_found(row["knowledge_key"])
-            new = {**values, "agent_id": self._agent_id, "created_at": now}
-            connection.execute(insert(knowledge), new)
-        return str(row["knowledge_key"])
-
-    def _hide(self, connection: Connection, key: str) -> None:
-        (number,) = take_change_numbers(connection, self._agent_id, 1)
-        statement = update(knowledge).where(*self._match(key), knowledge.c.deleted_at.is_(None))
-        values = {"deleted_at": datetime.now(UTC), "change_no": number}
-        if not connection.execute(statement.values(**values)).rowcount:
-            raise self._not_found(key)
-
-    def _replace(
-        self,
-        connection: Connection,
-        rows: list[dict[str, Any]],
-        restore_id: str,
-        version: int | None,
-    ) -> None:
-        numbers = take_change_numbers(connection, self._agent_id, len(rows))
-        if version is not None and numbers.start != version + 1:
-            raise StorageBusy("the knowledge base changed during the operation", hint="Try again")
-        connection.execute(delete(knowledge).where(knowledge.c.agent_id == self._agent_id))
-        numbered = [
-            {**row, "agent_id": self._agent_id, "change_no": number}
-            for row, number in zip(rows, numbers, strict=True)
-        ]
-        for batch in split(numbered, _PAGE):
-            connection.execute(insert(knowledge), list(batch))
-        # No row shows what was removed: a new epoch makes readers rebuild their index.
-        statement = update(knowledge_bases).where(knowledge_bases.c.agent_id == self._agent_id)
-        connection.execute(statement.values(epoch=new_epoch()))
-        now = datetime.now(UTC)
-        restore = {"restore_id": restore_id, "agent_id": self._agent_id, "decided_at": now}
-        connection.execute(insert(restores), restore)
 
 
 def take_change_numbers(connection: Connection, agent_id: str, count: int) -> range:

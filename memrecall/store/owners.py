@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Delete,
     Select,
     Table,
     and_,
@@ -58,7 +57,7 @@ from memrecall.store.vectors import LEASE_NAME
 from memrecall.types import check_time_zone
 
 PURGE_SIZE = 500  # rows that a writer may have to wait for
-_REPORTED = {table: table.name for table in (vectors, messages, memories, traces)}
+_REPORTED = (vectors, messages, memories, traces)  # what others have is reported as derived
 _LARGE_TABLES = (*_REPORTED, *MEMORY_TABLES, audit_log, tombstones)
 OwnerPage = KeyedPage[dict[str, Any]]  # of agents, users or sessions by id
 _LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that can follow in an id
@@ -131,7 +130,7 @@ class Owners:
     async def list_users(
         self, agent_id: str | None = None, after: str = "", limit: int = LIST_SIZE
     ) -> OwnerPage:
-        """Return users by id: all, or those of one agent."""
+        """Return users by id: all, or the users of one agent."""
         statement = _SELECT_USERS.where(IS_USER)
         if agent_id is not None:
             statement = statement.where(users.c.agent_id == agent_id)
@@ -250,7 +249,9 @@ class Owners:
 
     async def erase_session(self, user_id: str, session_id: str) -> ErasureReport:
         """Remove a session, its messages and memories, and all traces, which may quote it."""
-        return await self._erase(user_id, session_id)
+        erase = partial(_erase_session, user_id=user_id, session_id=session_id)
+        async with self._database.erasing():
+            return await self._database.transact(erase)
 
     async def erase_user(self, user_id: str, *, is_known: bool = False) -> ErasureReport:
         """Remove every row of a user, and the user from all keys.
@@ -266,24 +267,24 @@ class Owners:
         async with self._database.erasing():
             while True:
                 try:
-                    rest = await self._erase(user_id, None)
+                    rest = await self._database.transact(partial(_erase_user, user_id=user_id))
                 except StorageFull:
-                    # Again if another process has written vectors meanwhile.
+                    # Again if another process has written vectors in between.
                     part = await self._erase_in_parts(user_id)
                     if not part.total():
                         raise
                     counts += part
                 else:
                     break
-        return ErasureReport(**{name: n + counts[name] for name, n in rest.as_dict().items()})
+        return ErasureReport(**{name: n + counts[name] for name, n in asdict(rest).items()})
 
     async def _erase_in_parts(self, user_id: str) -> Counter[str]:
         """Remove most rows of a user, in transactions as large as the disk has space for."""
         counts: Counter[str] = Counter()
         size = PURGE_SIZE
-        remaining = [(table, _REPORTED.get(table, "derived")) for table in _LARGE_TABLES]
+        remaining = list(_LARGE_TABLES)
         while remaining:
-            table, name = remaining[-1]
+            table = remaining[-1]
             try:
                 count = await self._database.transact(
                     partial(_erase_part, table=table, user_id=user_id, size=size)
@@ -293,7 +294,7 @@ class Owners:
                     raise
                 size = max(1, size // 4)
                 continue
-            counts[name] += count
+            counts[table.name if table in _REPORTED else "derived"] += count
             if count < size:
                 remaining.pop()
         return counts
@@ -312,7 +313,8 @@ class Owners:
                     )
             for table in (knowledge, knowledge_bases):
                 connection.execute(delete(table).where(table.c.agent_id == agent_id))
-            return _delete(connection, delete(agents).where(agents.c.agent_id == agent_id))
+            agent = delete(agents).where(agents.c.agent_id == agent_id)
+            return connection.execute(agent).rowcount
 
         if not await self._database.transact(work):
             raise _not_found("agent", agent_id)
@@ -321,128 +323,101 @@ class Owners:
         """Remove the traces of all users made before a moment, and return how many."""
         count = 0
         async for page in self.pages(LIST_SIZE):
-            for of_user in (traces.c.user_id == user_id for user_id in page):
-                old = select(traces.c.trace_id).where(of_user, traces.c.created_at < before)
+            for user_id in page:
+                old = select(traces.c.trace_id).where(
+                    traces.c.user_id == user_id, traces.c.created_at < before
+                )
                 # Selected without a lock: most users have no traces to remove.
                 while rows := await self._database.fetch(old.limit(PURGE_SIZE)):
-                    ids = [row.trace_id for row in rows]
-                    statement = delete(traces).where(of_user, traces.c.trace_id.in_(ids))
-                    count += await self._database.transact(partial(_delete, statement=statement))
+                    is_old = traces.c.trace_id.in_([row.trace_id for row in rows])
+                    erase = partial(_erase_rows, table=traces, user_id=user_id, condition=is_old)
+                    count += await self._database.transact(erase)
         if count:
             await self._database.remove_erased_bytes()
         return count
-
-    async def _erase(self, user_id: str, session_id: str | None) -> ErasureReport:
-        async with self._database.erasing():
-            return await self._database.transact(lambda c: _erase(c, user_id, session_id))
 
 
 def _not_found(kind: str, name: str) -> NotFound:
     return NotFound(f"there is no {kind} {name!r}", hint=f"`memrecall {kind}s list`")
 
 
-def _erase(connection: Connection, user_id: str, session_id: str | None) -> ErasureReport:
+def _erase_user(connection: Connection, user_id: str) -> ErasureReport:
+    """Remove every row of a user; what is derived from other rows goes before them."""
     locked = lock_users(connection, [user_id])
-    keys = withdraw_user(connection, user_id) if session_id is None else 0
+    keys = withdraw_user(connection, user_id)
     if not locked and not keys:
         raise _not_found("user", user_id)
-    counts = {
-        "keys": keys,
-        "derived": _erase_derived(connection, user_id, session_id),
-        "vectors": _erase_vectors(connection, user_id, session_id),
-        "messages": _erase_rows(connection, messages, user_id, session_id),
-        "memories": _erase_rows(connection, memories, user_id, session_id),
-        "sessions": _erase_rows(connection, sessions, user_id, session_id),
-    }
-    labelled = _erase_rows(connection, traces, user_id, session_id)
-    # Any other trace of the user may quote the session.
-    counts["traces"] = labelled + _erase_rows(connection, traces, user_id, None)
-    if session_id is None:
-        connection.execute(delete(users).where(users.c.user_id == user_id))
-        _forget_lease(connection, user_id)
-    elif not counts["sessions"] and not labelled:
-        raise _not_found("session", session_id)
-    else:
-        _renew_epoch(connection, user_id)
+    counts: Counter[str] = Counter(keys=keys)
+    rows = (vectors, messages, memories, sessions, traces)
+    for table in (*MEMORY_TABLES, audit_log, tombstones, *rows):
+        name = table.name if table in rows else "derived"
+        counts[name] += _erase_rows(connection, table, user_id)
+    connection.execute(delete(users).where(users.c.user_id == user_id))
+    # The note that a process embeds may name the user, whose rows waited for it.
+    of_lease = meta.c.name == LEASE_NAME
+    if user_id in (connection.scalar(select(meta.c.value).where(of_lease)) or ""):
+        connection.execute(delete(meta).where(of_lease))
     return ErasureReport(**counts)
 
 
+def _erase_session(connection: Connection, user_id: str, session_id: str) -> ErasureReport:
+    if not lock_users(connection, [user_id]):
+        raise _not_found("user", user_id)
+
+    def erase(table: Table, condition: ColumnElement[bool] | None = None) -> int:
+        return _erase_rows(connection, table, user_id, condition)
+
+    # What is derived from the session's rows goes first: the rows say what that is.
+    of_session = {"user_id": user_id, "session_id": session_id}
+    message_ids = select(messages.c.message_id).filter_by(**of_session)
+    memory_keys = select(memories.c.memory_key).filter_by(**of_session)
+    target, key = audit_log.c.target, vectors.c.key
+    derived = erase(audit_log, or_(target.in_(message_ids), target.in_(memory_keys)))
+    predecessors = update(memories).where(
+        memories.c.user_id == user_id, memories.c.superseded_by.in_(memory_keys)
+    )
+    connection.execute(predecessors.values(superseded_by=None, superseded_reason=None))
+    is_named = revisions.c.memory_key.in_(memory_keys) | revisions.c.other_key.in_(memory_keys)
+    derived += erase(revisions, is_named)
+    derived += erase(summaries, summaries.c.session_id == session_id)
+    derived += erase(checkpoints, checkpoints.c.session_id == session_id)
+    derived += erase(feedback)  # any feedback of the user may quote the session, as any trace may
+    derived += erase_session_rows(TableTransaction(connection, user_id), session_id)
+    of_messages = and_(vectors.c.kind == "message", key.in_(message_ids))
+    of_memories = and_(vectors.c.kind == "memory", key.in_(memory_keys))
+    erased_vectors = erase(vectors, or_(of_messages, of_memories))
+    counts = {
+        table.name: erase(table, table.c.session_id == session_id)
+        for table in (messages, memories, sessions, traces)
+    }
+    if not counts["sessions"] and not counts["traces"]:
+        raise _not_found("session", session_id)
+    counts["traces"] += erase(traces)
+    _renew_epoch(connection, user_id)
+    return ErasureReport(**counts, vectors=erased_vectors, derived=derived)
+
+
 def _erase_part(connection: Connection, table: Table, user_id: str, size: int) -> int:
-    of_user = table.c.user_id == user_id
-    some = select(*table.primary_key).where(of_user).limit(size)
-    count = _delete(connection, delete(table).where(of_user, tuple_(*table.primary_key).in_(some)))
+    key = tuple_(*table.primary_key)
+    some = select(*table.primary_key).where(table.c.user_id == user_id).limit(size)
+    count = _erase_rows(connection, table, user_id, key.in_(some))
     _renew_epoch(connection, user_id)
     return count
 
 
 def _renew_epoch(connection: Connection, user_id: str) -> None:
-    """Let indexes in memory not find the rows that are gone."""
+    """Make indexes in memory drop rows that are gone or have other names."""
     statement = update(users).where(users.c.user_id == user_id)
     connection.execute(statement.values(epoch=new_epoch()))
 
 
-def _forget_lease(connection: Connection, user_id: str) -> None:
-    """Remove the note that a process embeds if it names a user whose rows wait for it."""
-    of_lease = meta.c.name == LEASE_NAME
-    if user_id in (connection.scalar(select(meta.c.value).where(of_lease)) or ""):
-        connection.execute(delete(meta).where(of_lease))
-
-
-def _erase_derived(connection: Connection, user_id: str, session_id: str | None) -> int:
-    """Remove what was derived from a user's or a session's rows, which must still exist."""
-    if session_id is None:
-        tables = (*MEMORY_TABLES, audit_log, tombstones)
-        return sum(_erase_rows(connection, table, user_id, None) for table in tables)
-    count = _erase_audit(connection, user_id, session_id)
-    count += _erase_revisions(connection, user_id, session_id)
-    for table in (summaries, checkpoints):
-        count += _erase_rows(connection, table, user_id, session_id)
-    # Any feedback of the user may quote the session, as traces do.
-    count += _erase_rows(connection, feedback, user_id, None)
-    return count + erase_session_rows(TableTransaction(connection, user_id), session_id)
-
-
-def _erase_revisions(connection: Connection, user_id: str, session_id: str) -> int:
-    """Remove the history of a session's memories, and what other histories say of them."""
-    in_session = _keys_of_session(user_id, session_id)["memory"]
-    predecessors = update(memories).where(
-        memories.c.user_id == user_id, memories.c.superseded_by.in_(in_session)
-    )
-    connection.execute(predecessors.values(superseded_by=None, superseded_reason=None))
-    of_session = or_(revisions.c.memory_key.in_(in_session), revisions.c.other_key.in_(in_session))
-    return _delete(connection, delete(revisions).where(revisions.c.user_id == user_id, of_session))
-
-
-def _erase_audit(connection: Connection, user_id: str, session_id: str) -> int:
-    """Remove the entries of the audit log that name a session's messages or memories."""
-    in_session = _keys_of_session(user_id, session_id).values()
-    is_named = [audit_log.c.target.in_(keys) for keys in in_session]
-    return _delete(
-        connection, delete(audit_log).where(audit_log.c.user_id == user_id, or_(*is_named))
-    )
-
-
-def _erase_vectors(connection: Connection, user_id: str, session_id: str | None) -> int:
-    if session_id is None:
-        return _erase_rows(connection, vectors, user_id, None)
-    of_user, in_session = vectors.c.user_id == user_id, _keys_of_session(user_id, session_id)
-    is_one = [and_(vectors.c.kind == k, vectors.c.key.in_(keys)) for k, keys in in_session.items()]
-    return _delete(connection, delete(vectors).where(of_user, or_(*is_one)))
-
-
-def _keys_of_session(user_id: str, session_id: str) -> dict[str, Select[Any]]:
-    """Return queries for the keys of a session's messages and memories."""
-    keys = {"message": select(messages.c.message_id), "memory": select(memories.c.memory_key)}
-    of_session = {"user_id": user_id, "session_id": session_id}
-    return {kind: statement.filter_by(**of_session) for kind, statement in keys.items()}
-
-
-def _erase_rows(connection: Connection, table: Table, user_id: str, session_id: str | None) -> int:
+def _erase_rows(
+    connection: Connection,
+    table: Table,
+    user_id: str,
+    condition: ColumnElement[bool] | None = None,
+) -> int:
     statement = delete(table).where(table.c.user_id == user_id)
-    if session_id is not None:
-        statement = statement.where(table.c.session_id == session_id)
-    return _delete(connection, statement)
-
-
-def _delete(connection: Connection, statement: Delete) -> int:
+    if condition is not None:
+        statement = statement.where(condition)
     return connection.execute(statement).rowcount

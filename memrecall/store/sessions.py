@@ -107,6 +107,7 @@ _IS_STALE = (
 _MADE_BY = case((_IS_STALE, WITHDRAWN_BY), else_=summaries.c.made_by)
 _READ_AS = {"made_by": _MADE_BY, "text": case((_IS_STALE, ""), else_=summaries.c.text)}
 _SUMMARY = [_READ_AS.get(n, summaries.c[n]).label(n) for n in StoredSummary.__slots__]
+_IS_JOB = checkpoints.c.session_id.startswith(JOB_PREFIX, autoescape=True)
 _CHECKPOINT = [checkpoints.c[name] for name in Checkpoint.__slots__]
 
 
@@ -135,45 +136,45 @@ class SessionList:
         """Return a page of sessions, the one with the latest message first."""
         require_limit("limit", limit, LARGEST_PAGE)
         binding = ["sessions", *self._scope.reader()]
-        by_time = self._select_by_time().subquery()
-        order = (by_time.c.last_time, by_time.c.session_id)
-        statement = select(by_time)
-        if cursor is not None:
-            last_time, session_id = open_cursor(self._secret, binding, cursor)
-            position = parse_stored_time(last_time), session_id
-            statement = statement.where(come_after(*order, *position))
-        page = statement.order_by(order[0].desc(), order[1]).limit(limit + 1).subquery()
-        rows = await self._database.fetch(self._add_contents(page))
-        items = [StoredSession(**row._mapping) for row in rows]
-        return make_page(items, limit, self._secret, binding, attrgetter("last_time", "session_id"))
-
-    def _select_by_time(self) -> Select[Any]:
         # One seek of the index for each session: grouping would read all of the user's messages.
         latest = self._select_messages(messages.c.ts, sessions).order_by(
             messages.c.ts.desc(), messages.c.sequence_no.desc()
         )
-        time = func.coalesce(latest.limit(1).scalar_subquery(), sessions.c.create_time)
-        names = ("session_id", "session_name", "agent_id", "status")
-        columns = [sessions.c[name] for name in names]
-        listed = filter_scope(select(*columns, time.label("last_time")), sessions, self._scope)
-        if self._scope.read_project is None:
-            return listed
-        return listed.where(self._select_messages(messages.c.ts, sessions).exists())
-
-    def _add_contents(self, page: FromClause) -> Select[Any]:
+        last_time = func.coalesce(latest.limit(1).scalar_subquery(), sessions.c.create_time)
+        listed: Select[Any] = select(
+            sessions.c.session_id,
+            sessions.c.session_name,
+            sessions.c.agent_id,
+            sessions.c.status,
+            last_time.label("last_time"),
+        )
+        listed = filter_scope(listed, sessions, self._scope)
+        if self._scope.read_project is not None:
+            listed = listed.where(self._select_messages(messages.c.ts, sessions).exists())
+        by_time = listed.subquery()
+        order = (by_time.c.last_time, by_time.c.session_id)
+        statement = select(by_time)
+        if cursor is not None:
+            time, session_id = open_cursor(self._secret, binding, cursor)
+            statement = statement.where(come_after(*order, parse_stored_time(time), session_id))
+        page = statement.order_by(order[0].desc(), order[1]).limit(limit + 1).subquery()
         count = self._select_messages(func.count(), page).scalar_subquery()
         text = func.substr(messages.c.content, 1, _OPENING_LENGTH)
         of_user = self._select_messages(text, page).where(messages.c.role == Role.USER.value)
         first = of_user.order_by(messages.c.ts, messages.c.sequence_no).limit(1).scalar_subquery()
         columns = (*page.c, count.label("messages"), first.label("opening"))
-        return select(*columns).order_by(page.c.last_time.desc(), page.c.session_id)
+        rows = await self._database.fetch(
+            select(*columns).order_by(page.c.last_time.desc(), page.c.session_id)
+        )
+        items = [StoredSession(**row._mapping) for row in rows]
+        return make_page(items, limit, self._secret, binding, attrgetter("last_time", "session_id"))
 
     def _select_messages(self, column: Any, outer: FromClause) -> Select[Any]:
         of_session = select(column).select_from(messages).correlate(outer)
         of_session = of_session.where(
             messages.c.session_id == outer.c.session_id, is_visible(messages)
         )
-        # Those of all agents count.
+        # The messages of all agents count.
         return filter_scope(of_session, messages, replace(self._scope, agent_id=None))
 
 
@@ -227,7 +228,7 @@ class SessionState:
         return [StoredSummary(**row._mapping) for row in rows]
 
     async def add_summaries(self, new: list[StoredSummary]) -> None:
-        """Store summaries; those of the same level and number are replaced."""
+        """Store summaries, in place of stored ones of the same level and number."""
 
         def work(connection: Connection) -> None:
             locks = lock_existing_user(connection, self._scope)
@@ -273,23 +274,23 @@ class SessionState:
 
     async def hidden_among(self, message_ids: Sequence[str]) -> frozenset[str]:
         """Return which of some messages are hidden."""
-        of_user = select(messages.c.message_id).where(
-            messages.c.user_id == self._key["user_id"], is_hidden(messages)
-        )
-        hidden: set[str] = set()
-        for batch in split(message_ids):
-            rows = await self._database.fetch(of_user.where(messages.c.message_id.in_(batch)))
-            hidden |= {row.message_id for row in rows}
-        return frozenset(hidden)
+        return await self._among(message_ids, is_hidden(messages))
 
     async def erased_among(self, message_ids: Sequence[str]) -> frozenset[str]:
         """Return which of some messages are not stored any more."""
-        of_user = select(messages.c.message_id).where(messages.c.user_id == self._key["user_id"])
-        stored: set[str] = set()
+        return frozenset(message_ids) - await self._among(message_ids)
+
+    async def _among(
+        self, message_ids: Sequence[str], *conditions: ColumnElement[bool]
+    ) -> frozenset[str]:
+        """Return which of some messages are stored and meet the conditions."""
+        of_user = messages.c.user_id == self._key["user_id"]
+        statement = select(messages.c.message_id).where(of_user, *conditions)
+        found: set[str] = set()
         for batch in split(message_ids):
-            rows = await self._database.fetch(of_user.where(messages.c.message_id.in_(batch)))
-            stored |= {row.message_id for row in rows}
-        return frozenset(message_ids) - stored
+            rows = await self._database.fetch(statement.where(messages.c.message_id.in_(batch)))
+            found |= {row.message_id for row in rows}
+        return frozenset(found)
 
     async def messages_after(self, sequence_no: int, limit: int) -> list[Message]:
         """Return the session's messages numbered above `sequence_no`, oldest first."""
@@ -325,7 +326,7 @@ class SessionState:
     async def save(self, state: dict[str, Any], *, after: int | None = None) -> Checkpoint:
         """Store a state and drop all but the latest few.
 
-        With `after`, Conflict if a later state than that of this number is stored.
+        With `after`, Conflict if a state with a higher number is stored.
         """
         check_json("the state", state)
         size = len(json.dumps(state))
@@ -334,7 +335,25 @@ class SessionState:
                 f"the state has {size} bytes of JSON", hint=f"Reduce it to {STATE_BYTES}"
             )
         state = self._database.privacy.protect({"state": state}).get("state", state)
-        return await self._database.transact(lambda c: self._save(c, state, after))
+
+        def work(connection: Connection) -> Checkpoint:
+            locks = lock_existing_user(connection, self._scope)
+            last = self._last_number(connection)
+            if after is not None and last > after:
+                raise Conflict(
+                    f"a later state of {self._key['session_id']!r} is stored",
+                    hint="Read it before you store another",
+                    reason="later_state",
+                )
+            number = max(last, after or 0) + 1
+            checkpoint = Checkpoint(number, state, locks.now)
+            connection.execute(insert(checkpoints), {**self._key, **asdict(checkpoint)})
+            is_old = checkpoints.c.number <= number - CHECKPOINTS_KEPT
+            connection.execute(delete(checkpoints).where(*self._match(checkpoints), is_old))
+            locks.save(connection)
+            return checkpoint
+
+        return await self._database.transact(work)
 
     async def renew(self, number: int) -> bool:
         """Make the state of a number as old as this moment; False if a later one is stored."""
@@ -382,23 +401,6 @@ class SessionState:
         statement = delete(checkpoints).where(*self._match(checkpoints))
         await self._database.transact(lambda c: c.execute(statement))
 
-    def _save(self, connection: Connection, state: dict[str, Any], after: int | None) -> Checkpoint:
-        locks = lock_existing_user(connection, self._scope)
-        last = self._last_number(connection)
-        if after is not None and last > after:
-            raise Conflict(
-                f"a later state of {self._key['session_id']!r} is stored",
-                hint="Read it before you store another",
-                reason="later_state",
-            )
-        number = max(last, after or 0) + 1
-        checkpoint = Checkpoint(number, state, locks.now)
-        connection.execute(insert(checkpoints), {**self._key, **asdict(checkpoint)})
-        is_old = checkpoints.c.number <= number - CHECKPOINTS_KEPT
-        connection.execute(delete(checkpoints).where(*self._match(checkpoints), is_old))
-        locks.save(connection)
-        return checkpoint
-
     def _match(self, table: Any) -> list[Any]:
         return [table.c[name] == value for name, value in self._key.items()]
 
@@ -406,17 +408,16 @@ class SessionState:
 async def find_open_jobs(
     database: Database, user_ids: Sequence[str], ended: Collection[str]
 ) -> list[tuple[str, str, Checkpoint]]:
-    """Return the users, ids and latest states of jobs whose `state` is none of those ended."""
+    """Return the users, ids and latest states of jobs whose `state` is not among the `ended`."""
     later = checkpoints.alias()
     keys = ("user_id", "agent_id", "session_id")
     of_job = (later.c[name] == checkpoints.c[name] for name in keys)
     is_latest = (
         ~select(later.c.number).where(*of_job, later.c.number > checkpoints.c.number).exists()
     )
-    is_job = checkpoints.c.session_id.startswith(JOB_PREFIX, autoescape=True)
     statement = select(checkpoints.c.user_id, checkpoints.c.session_id, *_CHECKPOINT).where(
         checkpoints.c.user_id.in_(user_ids),
-        is_job,
+        _IS_JOB,
         is_latest,
         checkpoints.c.state["state"].as_string().not_in(list(ended)),
     )
@@ -428,8 +429,7 @@ async def find_open_jobs(
 
 def is_job_of(user_id: str) -> ColumnElement[bool]:
     """Return the condition for the states of a user's background jobs."""
-    is_job = checkpoints.c.session_id.startswith(JOB_PREFIX, autoescape=True)
-    return and_(checkpoints.c.user_id == user_id, is_job)
+    return and_(checkpoints.c.user_id == user_id, _IS_JOB)
 
 
 def withdraw_summaries(
@@ -470,7 +470,7 @@ def erase_items(
 def erase_empty_sessions(
     connection: Connection, user_id: str, session_ids: Collection[str]
 ) -> None:
-    """Remove those of some sessions that have no messages or memories, with their states."""
+    """Remove the sessions that have no messages or memories left, with their states."""
     for batch in split(sorted(session_ids)):
         empty = set(batch)
         for table in (messages, memories):

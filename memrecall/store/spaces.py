@@ -157,9 +157,11 @@ class Spaces:
             "user_type": SPACE,
             "profile": {"description": check_shown_text("description", description)},
             "epoch": new_epoch(),
-            **dict.fromkeys(("create_time", "update_time"), now),
+            "create_time": now,
+            "update_time": now,
         }
-        scope, first = Scope.of_owner(owner), SpaceMember(admin, SpaceRole.ADMIN, None, now, None)
+        scope = Scope.of_owner(owner)
+        first = SpaceMember(admin, SpaceRole.ADMIN, None, now, None)
 
         def work(connection: Connection) -> Space:
             if self._database.is_distributed:
@@ -231,13 +233,13 @@ class Spaces:
         )
         of_member = statement.where(memberships.c.member == member, IS_INVITATION)
         rows = await self._database.fetch(of_member.order_by(users.c.user_id))
-        return [
-            Invitation(
-                space_id, row.user_name or space_id, role_of_row(row.role), row.granted_by, row[-1]
-            )
-            for row in rows
-            if (space_id := space_of(row.user_id)) is not None
-        ]
+        invitations = []
+        for row in rows:
+            space_id = space_of(row.user_id)
+            if space_id is not None:
+                name, role = row.user_name or space_id, role_of_row(row.role)
+                invitations.append(Invitation(space_id, name, role, row.granted_by, row.created_at))
+        return invitations
 
     async def accept(self, member: str, space_id: str) -> Space:
         """Make an invited user a member; NotFound if they are not invited."""
@@ -254,9 +256,8 @@ class Spaces:
         scope = Scope.of_owner(space_owner(space_id))
 
         def work(connection: Connection, locks: Locks) -> Space:
-            invited = _read_members(ConnectionReads(connection), scope.user_id, is_invited=True)
-            found = next((each for each in invited if each.member == member), None)
-            if found is None:  # it was withdrawn meanwhile
+            found = _members_by_id(connection, scope.user_id, is_invited=True).get(member)
+            if found is None:  # it was withdrawn in between
                 raise space_not_found()
             connection.execute(delete(memberships).where(*_of_member(scope, member)))
             if action == "join":
@@ -308,9 +309,7 @@ class Spaces:
         name = None if name is None else check_shown_name("name", name)
 
         def work(connection: Connection, locks: Locks) -> SpaceMember:
-            members = {
-                m.member: m for m in _read_members(ConnectionReads(connection), scope.user_id)
-            }
+            members = _members_by_id(connection, scope.user_id)
             old = members.get(member)
             given = name if name is not None or old is None else old.name
             since = locks.now if old is None else old.created_at
@@ -334,15 +333,13 @@ class Spaces:
         is_self = member == scope.member
 
         def work(connection: Connection, locks: Locks) -> None:
-            members = {
-                m.member: m for m in _read_members(ConnectionReads(connection), scope.user_id)
-            }
-            invited = _read_members(ConnectionReads(connection), scope.user_id, is_invited=True)
+            members = _members_by_id(connection, scope.user_id)
+            invited = _members_by_id(connection, scope.user_id, is_invited=True)
             action = "leave" if is_self else "remove"
             if member in members:
                 if members[member].role is SpaceRole.ADMIN:
                     _require_other_admin(members, member)
-            elif any(each.member == member for each in invited):
+            elif member in invited:
                 action = "withdraw"
             else:
                 raise NotFound(f"{member!r} is not a member of this space", hint="List its members")
@@ -367,22 +364,27 @@ class Spaces:
 
     async def log(self, scope: Scope, action: str, target: str) -> None:
         """Add an entry to the audit log of a space."""
-
-        def work(connection: Connection, locks: Locks) -> None:
-            self._log(connection, scope, action, target, locks.now)
-
-        await self._change(scope, work, SpaceRole.CONTRIBUTOR)
+        await self._change(
+            scope,
+            lambda connection, locks: self._log(connection, scope, action, target, locks.now),
+            SpaceRole.CONTRIBUTOR,
+        )
 
     async def owners_naming(self, ids: Sequence[str]) -> list[str]:
-        """Return the owner ids of the spaces that name one of these ids, sorted: as a member, as
-        invited, as who granted or invited, or as an author.
+        """Return the owner ids of the spaces that name one of these ids, sorted.
+
+        They may be named as members, invited, inviting or granting, or as authors.
         """
         owners: set[str] = set()
         known = select(meta.c.value).where(meta.c.name == SPACES_FACT)
         if space_of(ids[0]) is not None or not await self._database.fetch(known):
             return []
-        granting = (memberships, "member"), (memberships, "granted_by")
-        for table, column in (*granting, *_NAMING[:2]):
+        for table, column in (
+            (memberships, "member"),
+            (memberships, "granted_by"),
+            (messages, "author"),
+            (memories, "author"),
+        ):
             is_space = (table.c.user_id > SPACE_PREFIX, table.c.user_id < SPACE_PREFIX + _LAST)
             named = select(table.c.user_id).where(*is_space, table.c[column].in_(ids)).distinct()
             owners |= {row.user_id for row in await self._database.fetch(named)}
@@ -414,9 +416,9 @@ class Spaces:
         self, connection: Connection, locks: Locks, *, scope: Scope, ids: Sequence[str]
     ) -> bool:
         owner, name = scope.user_id, f"erased-{secrets.token_hex(4)}"
-        rest = [m for m in _read_members(ConnectionReads(connection), owner) if m.member not in ids]
+        rest = [m for m in _members_by_id(connection, owner).values() if m.member not in ids]
         others = [member.name or member.member for member in rest]
-        # They may have had other names, so all are theirs that are not those of other members.
+        # They may have had other names: every name is theirs that is not another member's.
         for table, said in ((messages, [messages.c.role == Role.USER.value]), (memories, [])):
             said += [table.c.author.in_(ids), table.c.speaker.not_in(others)]
             renamed = update(table).where(table.c.user_id == owner, *said)
@@ -501,6 +503,13 @@ def _read_members(reads: Reads, owner: str, *, is_invited: bool = False) -> list
         SpaceMember(**row._asdict() | {"role": role_of_row(row.role), "is_invited": is_invited})
         for row in reads.fetch(statement)
     ]
+
+
+def _members_by_id(
+    connection: Connection, owner: str, *, is_invited: bool = False
+) -> dict[str, SpaceMember]:
+    members = _read_members(ConnectionReads(connection), owner, is_invited=is_invited)
+    return {member.member: member for member in members}
 
 
 def _to_space(row: Any, role: SpaceRole | None) -> Space:

@@ -505,7 +505,7 @@ class Reading:
 
     message_ids: Sequence[str]
     run: str | None = None
-    once: bool = False  # Conflict if one of them was read meanwhile, as for a run
+    once: bool = False  # Conflict if one of them was read since then, as for a run
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,10 @@ _Result = TypeVar("_Result")
 PRIVATE = 0o700
 _LOCK_FILE = ".lock"
 _TRASH_PREFIX = ".trash-"
-_RETRY_SECONDS, _LOCK_SECONDS = 0.02, 10.0
+_RETRY_SECONDS = 0.02
+_LOCK_SECONDS = 10.0
+_SAMPLE_BYTES = 8_192  # that show whether a file is text
+_SNIPPET_LENGTH = 240
 _OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a named pipe would wait for its other end.
@@ -97,7 +100,7 @@ class WorkspaceEntry:
         """Return the first `limit` bytes; None if it is not a readable regular file."""
         try:
             file = os.open(self.name, _OPEN_FILE, dir_fd=self.folder)
-        except OSError:  # removed, or replaced by a link meanwhile
+        except OSError:  # removed, or replaced by a link since then
             return None
         return read_regular(file, limit)
 
@@ -207,22 +210,16 @@ def typed_os_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _classify(error, place) from error
-
-
-def _classify(error: OSError, place: Path) -> Exception:
-    message = f"{place}: {error.strerror or error}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StorageFull(f"no space is left in {place}", hint="Nothing was changed")
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return StorageReadOnly(message, hint="Choose a folder that may be written")
-    if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
-        return InvalidArgument(f"{message}: it is not a folder", hint="Choose another one")
-    return StorageError(message)
-
-
-_SAMPLE_BYTES = 8_192  # that show whether a file is text
-_SNIPPET_LENGTH = 240
+        message = f"{place}: {error.strerror or error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            hint = "Nothing was changed"
+            raise StorageFull(f"no space is left in {place}", hint=hint) from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise StorageReadOnly(message, hint="Choose a folder that may be written") from error
+        if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+            message += ": it is not a folder"
+            raise InvalidArgument(message, hint="Choose another one") from error
+        raise StorageError(message) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,15 +354,11 @@ def _match(entry: WorkspaceEntry, text: str, words: list[str]) -> FileHit | None
             best = score
     if best is None:
         return None
-    key = f"{entry.task_id}/{entry.path}"
-    return FileHit(key, -best[2], _excerpt(best[3], words), best[1], best[0])
-
-
-def _excerpt(line: str, words: list[str]) -> str:
-    """Return the part of a long line where the query begins."""
-    line = line.strip()
-    if len(line) <= _SNIPPET_LENGTH:
-        return line
-    positions = [normalize_caseless(line).find(word) for word in words]
-    start = max(0, min((position for position in positions if position >= 0), default=0) - 40)
-    return (ELLIPSIS if start else "") + truncate_text(line[start:], _SNIPPET_LENGTH)
+    is_whole, count, place, line = best
+    snippet = line.strip()
+    if len(snippet) > _SNIPPET_LENGTH:  # it begins where the query does
+        positions = [normalize_caseless(snippet).find(word) for word in words]
+        found = min((position for position in positions if position >= 0), default=0)
+        start = max(0, found - 40)
+        snippet = (ELLIPSIS if start else "") + truncate_text(snippet[start:], _SNIPPET_LENGTH)
+    return FileHit(f"{entry.task_id}/{entry.path}", -place, snippet, count, is_whole)

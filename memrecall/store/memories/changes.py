@@ -44,7 +44,7 @@ class PlanStep:
     """ADD stores `memory`; UPDATE supersedes `memory_key` with it; DELETE ends `memory_key`.
 
     ADD with a `memory_key` stores what was said before that memory, as part of its history.
-    Only the user replaces what the user said: an UPDATE of another origin is stored beside it.
+    Only the user replaces what the user said: an UPDATE of another origin is stored as a claim.
     Steps with the same `fact` number belong together: they are undone together. A DELETE ends its
     memory at `ended_at`, or now.
     """
@@ -69,7 +69,7 @@ class PlanOutcome:
     previous_text: str | None = None
     reason: str = ""
     truncated: bool = False  # the content was too long and is stored in part
-    conflicts_with: tuple[str, ...] = ()  # it was stored as a claim beside these memories
+    conflicts_with: tuple[str, ...] = ()  # it was stored as a claim against these memories
     successor_key: str | None = None  # it was stored in the history of this memory
 
     @classmethod

@@ -207,8 +207,13 @@ def _parse_comparison(name: str, symbol: Operator, value: object) -> Compare:
             "user_id is not a field of memories: every search and list is of one user",
             hint="Pass it as an argument or at the top of the filters, outside of OR and NOT",
         )
-    if symbol in _CONTAINS:
-        _require_text(name, symbol, value)
+    if symbol in _CONTAINS and (
+        not isinstance(value, str) or not value or name in TIME_FIELDS or name in FLAG_FIELDS
+    ):
+        raise InvalidArgument(
+            f"{symbol!r} of filter {name!r} cannot look for {value!r}",
+            hint="It looks for a part of a text in a text",
+        )
     if not isinstance(value, str | int | float | bool | datetime | None):
         raise InvalidArgument(
             f"filter {name!r} cannot compare with {value!r}",
@@ -229,14 +234,6 @@ def _parse_comparison(name: str, symbol: Operator, value: object) -> Compare:
     elif isinstance(value, datetime):
         raise InvalidArgument(f"{name!r} is not a time", hint=f"Times: {', '.join(TIME_FIELDS)}")
     return Compare(column, name.removeprefix(_METADATA_PREFIX), symbol, value)
-
-
-def _require_text(name: str, symbol: Operator, value: object) -> None:
-    if not isinstance(value, str) or not value or name in TIME_FIELDS or name in FLAG_FIELDS:
-        raise InvalidArgument(
-            f"{symbol!r} of filter {name!r} cannot look for {value!r}",
-            hint="It looks for a part of a text in a text",
-        )
 
 
 def to_condition(

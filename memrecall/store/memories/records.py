@@ -112,7 +112,14 @@ class Memories:
     def read_many(self, keys: Sequence[str], reads: Reads) -> list[MemoryRecord]:
         """Return the same among other reads."""
         if self._scope.spaces:
-            return self._read_by_owner(keys, lambda own, k: own.read_many(k, reads), reads)
+            return read_by_owner(
+                reads,
+                self._scope,
+                keys,
+                lambda scope, own: Memories(self._database, scope, self._limits).read_many(
+                    own, reads
+                ),
+            )
         statement = _select_by_key(
             any_agent=self._scope.agent_id is None,
             any_project=self._scope.read_project is None,
@@ -185,26 +192,19 @@ class Memories:
 
     def _read_states(self, keys: Sequence[str], reads: Reads) -> list[MemoryRecord]:
         if self._scope.spaces:
-            return self._read_by_owner(keys, lambda own, k: own._read_states(k, reads), reads)
+            return read_by_owner(
+                reads,
+                self._scope,
+                keys,
+                lambda scope, own: Memories(self._database, scope, self._limits)._read_states(
+                    own, reads
+                ),
+            )
         return self._read_where(memories.c.memory_key.in_, keys, reads)
-
-    def _read_by_owner(
-        self,
-        keys: Sequence[str],
-        read: "Callable[[Memories, list[str]], list[MemoryRecord]]",
-        reads: Reads,
-    ) -> list[MemoryRecord]:
-        def read_owner(scope: Scope, own_keys: list[str]) -> list[MemoryRecord]:
-            return read(Memories(self._database, scope, self._limits), own_keys)
-
-        return read_by_owner(reads, self._scope, keys, read_owner)
 
     async def citing(self, message_ids: Sequence[str]) -> list[MemoryRecord]:
         """Return the memories that come from any of the messages, in any state."""
-
-        def is_cited(batch: list[str]) -> ColumnElement[bool]:
-            return mentions(memories.c.source_message_ids, batch)
-
+        is_cited = partial(mentions, memories.c.source_message_ids)
         read = partial(self._read_where, is_cited, message_ids)
         return await self._database.read_together(read)
 
@@ -240,7 +240,14 @@ class Memories:
 
         A supersession is one entry: the old text, the new one, and the messages that say so.
         """
-        chain = await self._predecessors(memory_key)
+        chain = [await self.get_any(memory_key)]
+        keys = {memory_key}
+        while (earlier := chain[0].supersedes) and earlier not in keys:
+            keys.add(earlier)
+            try:
+                chain.insert(0, await self.get_any(earlier))
+            except NotFound:
+                break  # purged, or not visible
         statement = select(*(revisions.c[name] for name in REVISION_COLUMNS)).where(
             revisions.c.user_id == self._scope.user_id,
             revisions.c.memory_key.in_([memory.memory_key for memory in chain]),
@@ -250,27 +257,13 @@ class Memories:
             changes[row.memory_key].append(Revision(**row._mapping))
         added = [_addition(memory, changes[memory.memory_key]) for memory in chain]
         others = [r.other_key for steps in changes.values() for r in steps if r.other_key]
-        successors = {entry.memory_key: entry for entry in [*await self._additions(others), *added]}
+        visible = filter_visible(select(memories), self._scope)
+        rows = await self._database.fetch(visible.where(memories.c.memory_key.in_(others)))
+        successors = {row.memory_key: _addition(_to_record(row), ()) for row in rows}
+        successors |= {entry.memory_key: entry for entry in added}
         story = [added[0], *(r for steps in changes.values() for r in steps)]
         story = [_with_successor(entry, successors) for entry in story]
         return sorted(story, key=lambda entry: entry.at)
-
-    async def _predecessors(self, memory_key: str) -> list[MemoryRecord]:
-        """Return a memory and those that it took the place of, oldest first."""
-        chain = [await self.get_any(memory_key)]
-        keys = {memory_key}
-        while (earlier := chain[0].supersedes) and earlier not in keys:
-            keys.add(earlier)
-            try:
-                chain.insert(0, await self.get_any(earlier))
-            except NotFound:
-                break  # purged, or not visible
-        return chain
-
-    async def _additions(self, keys: Sequence[str]) -> list[Revision]:
-        statement = filter_visible(select(memories), self._scope)
-        rows = await self._database.fetch(statement.where(memories.c.memory_key.in_(keys)))
-        return [_addition(_to_record(row), ()) for row in rows]
 
     async def keys(self, query: MemoryQuery) -> list[str]:
         """Return the keys of all matching memories, sorted."""
@@ -320,9 +313,9 @@ def _addition(memory: MemoryRecord, changes: Sequence[Revision]) -> Revision:
 
 
 def _with_successor(entry: Revision, successors: Mapping[str, Revision]) -> Revision:
-    """Return an entry; that of a supersession with the text of the successor and its messages.
+    """Return a history entry, completed by the successor if it is a supersession or its undo.
 
-    That of its undo goes from the successor back to the memory.
+    A supersession leads to the text and the messages of the successor, its undo back from there.
     """
     if entry.event not in ("UPDATE", "UNDO") or entry.other_key is None:
         return entry

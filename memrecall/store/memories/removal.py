@@ -406,8 +406,8 @@ class MemoryRemover:
     def erase(self, keys: Sequence[str], *, sources: bool = True) -> Removal:
         """Erase memories with their history, vectors, traces and passages in summaries.
 
-        With `sources` the messages that they come from are erased too, in a space those of the same
-        author; other memories from them stay, without that source.
+        With `sources` the messages that they come from are erased too, in a space only messages of
+        the same author; other memories from them stay, without that source.
         """
         rows = self._select(keys)
         message_ids = self._in_scope(sources_of(rows))
@@ -545,14 +545,14 @@ class MemoryRemover:
         self._messages.bury("memory", keys)
 
     def _in_scope(self, message_ids: Iterable[str]) -> list[str]:
-        """Return those messages that the scope has, sorted."""
+        """Return the messages that the scope has, sorted."""
         statement = filter_scope(select(messages.c.message_id), messages, self._scope)
         ids = sorted(set(message_ids))
         rows = select_by_keys(self._connection, statement, [messages.c.message_id], ids)
         return sorted(row["message_id"] for row in rows)
 
     def _own(self, message_ids: Collection[str]) -> list[str]:
-        """Return those messages that the writer may remove: in a space, not those of others."""
+        """Return the messages that the writer may remove: in a space, only their own."""
         if self._scope.author is None or self._locks.is_admin(self._scope):
             return list(message_ids)
         rows = self._messages.find(message_ids)

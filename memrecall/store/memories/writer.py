@@ -143,7 +143,7 @@ class MemoryWriter:
             run=self._run,
         )
         # Who the user is and what they like holds in every project. Other memories belong to the
-        # scope's project, else to their own, else to that of the last source that has one.
+        # scope's project, else to their own, else to the one of the last source that has any.
         project = None
         is_about_user = memory.subject in (None, USER, memory.speaker)
         if memory.memory_type not in PERSONAL or not is_about_user:
@@ -449,7 +449,7 @@ class MemoryWriter:
         """Return the valid memories with the same content about the same subject.
 
         The values say whether they are unconfirmed claims. In a space, claims of other members are
-        left out, and those of the writer themselves are known: nobody else confirms them.
+        left out, and the writer's own claims are known: nobody else confirms them.
         """
         columns = (memories.c.memory_key, memories.c.provenance, memories.c.author)
         statement = self._select_current(*columns).where(
@@ -525,7 +525,7 @@ def with_key(memory: NewMemory) -> NewMemory:
 
 def _require_equal(row: Mapping[str, Any], stored: Any) -> None:
     """Raise Conflict if a new memory is not the one that is stored with its key."""
-    # The checksum is that of the content before it was truncated.
+    # The checksum was made of the content before it was truncated.
     new = {**row, "content": row["provenance"]["sha256"]}
     old = {**stored, "content": stored["provenance"]["sha256"]}
     for name in ("content", "summary", "memory_type", "sensitive"):
