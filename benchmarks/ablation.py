@@ -48,7 +48,7 @@ from memrecall.chat import phrases  # noqa: E402
 from memrecall.evaluation.datasets import Question  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
 from memrecall.search import engine  # noqa: E402
-from memrecall.search.ranking import features, lexical, people, rerank  # noqa: E402
+from memrecall.search.ranking import features, lexical, rerank  # noqa: E402
 from memrecall.text import keywords as text_keywords  # noqa: E402
 from memrecall.text.language import language_of, language_of_most  # noqa: E402
 
@@ -73,7 +73,7 @@ LISTS: Mapping[str, Mapping[str, tuple[Patch, ...]]] = {
     "questions": {
         "stop words of queries": tuple((lexical, name, _NO_WORDS) for name in _STOP_WORDS),
         "stop words of keywords": tuple((text_keywords, name, _NO_WORDS) for name in _STOP_WORDS),
-        "stop words in names": ((people, "STOP_TERMS", _NO_WORDS),),
+        "stop words in names": ((features, "STOP_TERMS", _NO_WORDS),),
         "questions": _in_ranking("is_question", _always(False)),
         "questions: trust in words": ((features, "is_question", _always(False)),),
         "first person": _in_ranking("FIRST_PERSON", _NEVER),

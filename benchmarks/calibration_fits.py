@@ -16,9 +16,8 @@ from benchmarks.evaluation_sets import source_of
 from benchmarks.ranking_evidence import Example, LabelledSet, Mask
 from benchmarks.ranking_fits import FIRST, Floats, Slope, minimise, penalised
 from memrecall.evaluation.metrics import CALIBRATION_DEPTH, area_under_roc, calibration_error
-from memrecall.search.ranking import calibration
-from memrecall.search.ranking.calibration import AnswerWeights, RowWeights
-from memrecall.search.ranking.scores import HYBRID
+from memrecall.search.ranking import scores as calibration
+from memrecall.search.ranking.scores import HYBRID, AnswerWeights, RowWeights
 
 _PENALTY = 1e-3  # for one standard deviation of a feature
 

@@ -27,7 +27,7 @@ from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.search.engine import _Search
+from memrecall.search.engine import Search
 from memrecall.settings import Settings
 from memrecall.text.language import language_of
 from memrecall.types import Language
@@ -131,7 +131,7 @@ async def _import(library: Library, corpus: Corpus, name: str) -> None:
     await import_corpus(library, corpus, advance)
 
 
-async def begin_search(library: Library, corpus: Corpus, question: Question) -> _Search:
+async def begin_search(library: Library, corpus: Corpus, question: Question) -> Search:
     """Return the hybrid search with which an evaluation asks a question."""
     await library.store.owners.set_time_zone(question.user_id, question.time_zone or "UTC")
     horizon = question.horizon
@@ -143,7 +143,7 @@ async def begin_search(library: Library, corpus: Corpus, question: Question) -> 
     user = await feed.version()
     assert user is not None, f"{question.user_id} was imported"
     scope = Scope(question.user_id, session_id=question.session_id)
-    return library.engine._begin(scope, request, feed, user)
+    return library.engine.begin(scope, request, feed, user)
 
 
 def tell_progress(name: str, done: int, total: int) -> None:

@@ -50,7 +50,7 @@ from benchmarks.query_map_fits import (  # noqa: E402
 from benchmarks.report import Figures, print_figures, say, write_figures  # noqa: E402
 from memrecall.evaluation.datasets import Question  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
-from memrecall.search.ranking.selection import visible_rows  # noqa: E402
+from memrecall.search.ranking.ranker import visible_rows  # noqa: E402
 
 NO_MAP, MAP, OTHERS = "no map", "map", "map of the others"
 
@@ -76,7 +76,7 @@ async def _map_question(
 ) -> MapQuestion:
     """Read a question; `rows` keeps the vectors of each user."""
     search = await begin_search(library, evaluation_set.corpus, question)
-    vector = await library.engine._embed_conversation(search)
+    vector = await library.engine.embed_conversation(search)
     async with library.cache.open(search.feed, search.user) as columns:
         assert columns is not None
         user_id = question.user_id

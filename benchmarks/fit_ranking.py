@@ -5,7 +5,7 @@
 A folder is an evaluation set: corpus.jsonl and queries.jsonl (docs/evaluation.md). There are two
 fits. The first gives weights, which are rounded and written by hand into
 `memrecall/search/ranking/scores.py`; the second uses the weights in that file and gives those of
-`memrecall/search/ranking/calibration.py`. Each set has equal weight, however many questions it has.
+`memrecall/search/ranking/scores.py`. Each set has equal weight, however many questions it has.
 Only tables are written, and the same sets give the same tables.
 
 The map of questions is fitted to the same sets (`fit_query_map.py`), where it does better than on
@@ -55,7 +55,7 @@ from benchmarks.ranking_fits import (  # noqa: E402
     recall,
 )
 from benchmarks.report import Figures, print_figures, say, write_figures  # noqa: E402
-from memrecall.embedding.query_map import QueryMap  # noqa: E402
+from memrecall.embedding.maps import QueryMap  # noqa: E402
 from memrecall.search.ranking.scores import FEATURES, HYBRID, RankingWeights  # noqa: E402
 
 SOURCE, FITTED, OTHERS = "in the source", "fitted", "fitted to the others"

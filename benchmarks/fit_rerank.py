@@ -43,7 +43,7 @@ from benchmarks.evaluation_sets import (  # noqa: E402
 )
 from benchmarks.report import Figures, print_figures, say  # noqa: E402
 from memrecall.embedding.embedders import LocalEmbedder  # noqa: E402
-from memrecall.embedding.token_vectors import read_table  # noqa: E402
+from memrecall.embedding.maps import read_table  # noqa: E402
 from memrecall.evaluation.datasets import Question  # noqa: E402
 from memrecall.evaluation.metrics import area_under_roc, calibration_error  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
@@ -101,10 +101,10 @@ async def _example(
 ) -> Example | None:
     """Return a question as the network reads it; None if it is not asked."""
     search = await begin_search(library, evaluation_set.corpus, question)
-    vector, _ = await library.engine._embed(search)
-    noise = await library.engine._noise(vector)
+    vector, _ = await library.engine.embed_request(search)
+    noise = await library.engine.measure_noise(vector)
     query = RankingQuery(
-        search.request, None, vector, search.version, search.now, search.user.time_zone, noise
+        search.request, None, vector, search.version, search.now, search.zone, noise
     )
     assert isinstance(library.embedder, LocalEmbedder)
     tokens = library.embedder.token_vectors

@@ -36,8 +36,7 @@ from benchmarks.report import Report, Target, number, say  # noqa: E402
 from memrecall.agent import MEMRECALL_TOOLS, MemRecallAgent, RecallOptions  # noqa: E402
 from memrecall.agent.tools.table import TOOLS  # noqa: E402
 from memrecall.budget import Limits  # noqa: E402
-from memrecall.library.caches import Caches  # noqa: E402
-from memrecall.library.library import Library  # noqa: E402
+from memrecall.library.library import Caches, Library  # noqa: E402
 from memrecall.model.openai_client import write_request  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import Hit, ScoreParts, SearchPage, SearchRequest  # noqa: E402

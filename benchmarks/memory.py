@@ -31,7 +31,7 @@ from benchmarks.peers import SWITCHES, WARM_UP, make_mem0  # noqa: E402
 from benchmarks.report import number, say  # noqa: E402
 from memrecall import Memory  # noqa: E402
 from memrecall.embedding import Vectors, make_embedder  # noqa: E402
-from memrecall.search.ranking.calibration import BACKGROUND  # noqa: E402
+from memrecall.search.ranking.scores import BACKGROUND  # noqa: E402
 from memrecall.settings import Settings  # noqa: E402
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from benchmarks.evaluation_sets import source_of
-from memrecall.embedding.query_map import QueryMap
+from memrecall.embedding.maps import QueryMap
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]

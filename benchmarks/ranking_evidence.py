@@ -7,7 +7,7 @@ them.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,24 +20,22 @@ from benchmarks.evaluation_sets import (
     source_of,
     tell_progress,
 )
-from memrecall.embedding.query_map import QueryMap
+from memrecall.embedding.maps import QueryMap
 from memrecall.evaluation.datasets import Corpus, Question
 from memrecall.memory import Library
-from memrecall.search.engine import _Search
+from memrecall.search.engine import Search
+from memrecall.search.index import Rows
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.rows import Rows
 from memrecall.search.ranking import features
-from memrecall.search.ranking.calibration import QuerySupport
-from memrecall.search.ranking.context import thread_scores
-from memrecall.search.ranking.ranker import matching_rows
+from memrecall.search.ranking.ranker import matching_rows, visible_rows
 from memrecall.search.ranking.scores import (
     HYBRID,
     KEYWORD,
+    QuerySupport,
     RankingFeatures,
     RankingWeights,
     combine,
 )
-from memrecall.search.ranking.selection import visible_rows
 
 Floats32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -141,10 +139,10 @@ async def read_set(
 async def _example(library: Library, corpus: Corpus, item: AskedQuestion) -> Example:
     """Run the steps of a search up to the features."""
     search = await begin_search(library, corpus, item.question)
-    vector, _ = await library.engine._embed(search)
-    noise = await library.engine._noise(vector)
+    vector, _ = await library.engine.embed_request(search)
+    noise = await library.engine.measure_noise(vector)
     query = features.RankingQuery(
-        search.request, None, vector, search.version, search.now, search.user.time_zone, noise
+        search.request, None, vector, search.version, search.now, search.zone, noise
     )
     async with library.cache.open(search.feed, search.user) as columns:
         assert columns is not None
@@ -152,20 +150,18 @@ async def _example(library: Library, corpus: Corpus, item: AskedQuestion) -> Exa
 
 
 def _make_example(
-    columns: Columns, search: _Search, query: features.RankingQuery, item: AskedQuestion
+    columns: Columns, search: Search, query: features.RankingQuery, item: AskedQuestion
 ) -> Example:
     """Compute what `ranker.rank` computes, and keep the best candidates."""
     alive = columns.alive(query.version)
     visible = visible_rows(columns, search.scope, query.request, alive, query.now)
-    lexical = features.lexical_scores(columns, query, alive)
-    semantic = features.semantic_scores(columns, query)
-    counted = features.counted_rows(columns, query.request, alive, visible)
-    threads = thread_scores(columns, lexical.weights, lexical.spans, counted, query.version)
-    scores = features.RowScores(lexical, semantic, threads)
+    counted = visible.counted
+    scores = features.score_rows(columns, query, alive, counted)
+    assert scores.threads is not None
     matches = matching_rows(columns, query, scores)
     rows = _in_order_of_equals(columns, np.flatnonzero(visible.open & matches))
     values = features.compute_features(columns, query, scores, counted, rows)
-    alone = features.RowScores(lexical, semantic, None)
+    alone = replace(scores, threads=None)
     words = combine(features.compute_features(columns, query, alone, counted, rows), KEYWORD)
     keys = [columns.table.keys[row] for row in rows]
     right = np.array([key in item.question.evidence for key in keys], dtype=np.bool_)
@@ -176,7 +172,7 @@ def _make_example(
         keys=tuple(keys[at] for at in kept),
         right=right[kept],
         wanted=len(item.question.evidence),
-        support=features.query_support(query, scores, threads, counted),
+        support=features.query_support(query, scores, scores.threads, counted),
         source=item.source,
     )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from memrecall.scope import Permission, Scope
     from memrecall.search import Hit, SearchPage, SearchRequest
     from memrecall.settings import Settings, load_settings
-    from memrecall.timing.deadlines import deadline
+    from memrecall.timing import deadline
     from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 __version__ = "0.4.0.dev0"
@@ -83,7 +83,7 @@ __getattr__ = lazy_exports(
         ),
         "memrecall.budget": ("Limits",),
         "memrecall.chat": ("GroupChat", "SingleChat"),
-        "memrecall.timing.deadlines": ("deadline",),
+        "memrecall.timing": ("deadline",),
         "memrecall.errors": ("MemrecallError",),
         "memrecall.integrations.openai_client": ("wrap_openai",),
         "memrecall.memory": ("AsyncMemory", "Importer", "Library", "Memory", "recall"),

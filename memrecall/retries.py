@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from memrecall.errors import RunError, StorageError, StorageUnreachable
-from memrecall.timing.deadlines import seconds_left
+from memrecall.timing import seconds_left
 
 _T = TypeVar("_T")
 

@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from memrecall.errors import OpenedBeforeFork, WorkerFailed
-from memrecall.timing.deadlines import seconds_left
+from memrecall.timing import seconds_left
 
 _Arguments = ParamSpec("_Arguments")
 _Item = TypeVar("_Item")

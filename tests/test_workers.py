@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.timing.batches import CallBatcher
+from memrecall.timing import CallBatcher
 from memrecall.workers import DaemonThreadPool, run_to_completion
 
 from .waiting import LIMIT

@@ -33,7 +33,6 @@ from memrecall.errors import (
     ScriptExhausted,
     describe_for_log,
 )
-from memrecall.library.spaces import describe_origin
 from memrecall.messages import (
     is_from_user,
     name_sources,
@@ -43,6 +42,7 @@ from memrecall.messages import (
 from memrecall.model import protocol
 from memrecall.model.structured import SOURCE
 from memrecall.search.ranking.lexical import index_tokens
+from memrecall.search.results import describe_origin
 from memrecall.text.language import STOP_WORDS, language_of
 from memrecall.text.snippets import find_center
 from memrecall.text_length import single_line, truncate_around, truncate_text

@@ -30,9 +30,7 @@ from memrecall.agent.trace import (
 from memrecall.budget import Budget, Limit, Limits
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.json_objects import make_storable
-from memrecall.library.caches import Caches
-from memrecall.library.library import Library
-from memrecall.library.spaces import enter_all
+from memrecall.library.library import Caches, Library, enter_all
 from memrecall.messages import ConversationMessage, parse_messages, strip_markers
 from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules
@@ -40,7 +38,7 @@ from memrecall.scope import Scope
 from memrecall.store import UserVersion
 from memrecall.text.language import language_of
 from memrecall.text.times import parse_period
-from memrecall.timing.deadlines import deadline, seconds_left
+from memrecall.timing import deadline, seconds_left
 from memrecall.types import Language, check_time_zone, parse_time
 from memrecall.workers import ignore_outcome
 

@@ -52,7 +52,7 @@ from memrecall.errors import (
 from memrecall.model import protocol
 from memrecall.model.structured import SOURCE
 from memrecall.text.leaks import Leak, filter_leaks
-from memrecall.timing.deadlines import deadline, seconds_left
+from memrecall.timing import deadline, seconds_left
 
 _log = logging.getLogger(__name__)
 

@@ -29,13 +29,13 @@ from memrecall.messages import strip_markers
 from memrecall.scope import Permission
 from memrecall.search import Hit, SearchRequest
 from memrecall.search.request import LONGEST_REQUEST
-from memrecall.search.results import NO_SCORES, make_hit
+from memrecall.search.results import make_hit
 from memrecall.store import BODY_BYTES, NewTrace, measure_body, withhold_contents
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.times import find_times
 from memrecall.text_length import single_line
-from memrecall.timing.deadlines import RequestDeadline, run_within, seconds_left
+from memrecall.timing import RequestDeadline, run_within, seconds_left
 from memrecall.types import NAME_LENGTH, MemoryRecord, Message
 from memrecall.workers import in_process, in_thread
 
@@ -385,7 +385,7 @@ async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMe
         elif key in messages:
             evidence.append(await _from_message(state, messages[key]))
         elif key in entries:
-            evidence.append(await _from_hit(state, make_hit(entries[key], NO_SCORES)))
+            evidence.append(await _from_hit(state, make_hit(entries[key])))
     return evidence
 
 
@@ -443,7 +443,7 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
     sources = await state.library.store.timeline(state.scope).get_many(memory.source_message_ids)
     return await _from_hit(
         state,
-        make_hit(memory, NO_SCORES),
+        make_hit(memory),
         speaker=memory.speaker,
         valid_to=memory.valid_to,
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
@@ -452,7 +452,7 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
 
 async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
     before, after = await state.find_neighbors(message, _NEIGHBORS)
-    hit, found = make_hit(message, NO_SCORES), state.hits.get(message.message_id)
+    hit, found = make_hit(message), state.hits.get(message.message_id)
     return await _from_hit(
         state,
         hit,

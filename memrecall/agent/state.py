@@ -22,8 +22,7 @@ from memrecall.agent.tools.models import (
     KeywordExtractionItem,
     ToolErrorCode,
 )
-from memrecall.library.caches import Caches
-from memrecall.library.library import Library
+from memrecall.library.library import Caches, Library
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
 from memrecall.model.structured import Structured

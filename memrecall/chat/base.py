@@ -25,8 +25,7 @@ from memrecall.chat.phrases import tell
 from memrecall.chat.tools import TurnRecalls
 from memrecall.chat.turn import ASSISTANT, USER, Turn
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, describe_validation_error
-from memrecall.library.caches import Caches
-from memrecall.library.library import Library
+from memrecall.library.library import Caches, Library
 from memrecall.messages import (
     ConversationMessage,
     MessageContent,

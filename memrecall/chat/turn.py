@@ -17,7 +17,7 @@ from memrecall.chat.visible_text import AnswerReasoning, MemberFilter, VisibleTe
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model import protocol
 from memrecall.model.failures import to_model_failure
-from memrecall.timing.deadlines import seconds_left
+from memrecall.timing import seconds_left
 from memrecall.types import Language
 
 Events = AsyncGenerator[ChatEvent, None]

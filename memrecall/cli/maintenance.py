@@ -220,7 +220,7 @@ def doctor(
 
     --json has all settings.
     """
-    from memrecall.library.maintenance import LOCAL_PORTS, diagnose
+    from memrecall.library.diagnosis import LOCAL_PORTS, diagnose
 
     arguments = {"db": shared.db, "read_only": shared.read_only or None}
     ports = {} if quick else LOCAL_PORTS

@@ -110,7 +110,7 @@ def memory_line(item: dict[str, Any]) -> str:
         labels.append(f"until {item['valid_to'][:10]}")
     labels += conflict_labels(item)
     if item.get("space"):
-        from memrecall.library.spaces import describe_origin
+        from memrecall.search.results import describe_origin
 
         labels.append(describe_origin(item["space"], item["author"], item["created_at"]))
     if source := item.get("source"):

@@ -76,7 +76,7 @@ def _highlight_words(query: str, syntax: str) -> list[str]:
 
 
 def _print_page(page: Any, words: Sequence[str]) -> None:
-    from memrecall.library.spaces import origin_fields
+    from memrecall.search.results import origin_fields
 
     terminal = output.console()
     for number, hit in enumerate(page.results, 1):

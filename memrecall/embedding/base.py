@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar
 
 from memrecall.errors import EmbedderFailed, InvalidArgument
-from memrecall.timing.deadlines import current_deadline
+from memrecall.timing import current_deadline
 from memrecall.workers import DaemonThreadPool
 
 if TYPE_CHECKING:

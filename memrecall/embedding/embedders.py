@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from memrecall.embedding.token_vectors import LocalTokenVectors
+    from memrecall.embedding.maps import LocalTokenVectors
 
 
 class HashEmbedder(BatchedEmbedder):
@@ -97,7 +97,7 @@ class LocalEmbedder(ThreadedEmbedder):
 
         encoder = USE(threads=1)
         encoder.encode([PROBE])  # Reads the model files now.
-        from memrecall.embedding.token_vectors import LocalTokenVectors
+        from memrecall.embedding.maps import LocalTokenVectors
 
         self.token_vectors = LocalTokenVectors(encoder)
         encode: Encode = encoder.encode
@@ -166,7 +166,7 @@ def make_embedder(
         case ("hash", "", ""):
             return HashEmbedder()
         case ("openai", ":", str(name)) if name:
-            from memrecall.embedding.remote import RemoteEmbedder
+            from memrecall.embedding.embedders import RemoteEmbedder
 
             return RemoteEmbedder(base_url or OPENAI, name, api_key)
         case ("sentence-transformers", ":", str(name)) if name:

@@ -3,26 +3,34 @@
 Layers above take a `Library` and need not know how it is assembled.
 """
 
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+import time
+from collections import Counter, OrderedDict
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from memrecall.embedding import Embedder
 from memrecall.embedding.embedders import make_embedder
-from memrecall.embedding.query_map import load_query_map
+from memrecall.embedding.maps import load_query_map
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.json_objects import check_metadata
-from memrecall.library.caches import Caches
 from memrecall.library.graph_evidence import TrackedChanges, find_graphs
-from memrecall.library.spaces import Entered, SpaceSearch
-from memrecall.library.vectors import VectorStatus, VectorWriter, find_vector_db
+from memrecall.library.vectors import VectorWriter, find_vector_db
 from memrecall.progress import Progress, progress_bar
-from memrecall.scope import KEY_MEMBER, Permission, Scope
+from memrecall.scope import KEY_MEMBER, Permission, Scope, space_owner
 from memrecall.search import (
     ExternalVectors,
     IndexCache,
@@ -38,6 +46,7 @@ from memrecall.search import (
     check_dimensions,
     unit_vector,
 )
+from memrecall.search.results import merge_pages, qualify_page
 from memrecall.settings import Settings, default_database
 from memrecall.store import (
     GRAPH_TABLES,
@@ -56,10 +65,13 @@ from memrecall.store import (
     parse_record,
 )
 from memrecall.store.backup.folder import warn_of_drafts
+from memrecall.store.database.memberships import qualify_row
+from memrecall.store.database.statements import Reads
 from memrecall.store.graph import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages import write_messages
 from memrecall.store.privacy import Scan
+from memrecall.store.spaces import enter_space_at
 from memrecall.store.transfer import (
     ImportCounts,
     export_user,
@@ -68,7 +80,69 @@ from memrecall.store.transfer import (
     time_of_import,
     to_record,
 )
+from memrecall.text.times import TimeSpan, parse_period
 from memrecall.types import NewMemory, NewMessage, Origin
+
+Value = TypeVar("Value")
+
+SEARCH_SECONDS = 60.0
+CONTENT_SECONDS = 10 * 60.0
+_MAX_ENTRIES = 512
+
+
+@dataclass(slots=True)
+class TimedCache(Generic[Value]):
+    """Values that live for some seconds; the least recently used are evicted first."""
+
+    seconds: float
+    _entries: OrderedDict[Hashable, tuple[float, Value]] = field(default_factory=OrderedDict)
+
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[Value]]) -> Value:
+        """Return the value of a key, made if it is missing or expired. Failures are not cached."""
+        now = time.monotonic()
+        entry = self._entries.get(key)
+        if entry is not None and now < entry[0]:
+            self._entries.move_to_end(key)
+            return entry[1]
+        value = await make()
+        self._entries[key] = (now + self.seconds, value)
+        self._entries.move_to_end(key)
+        while len(self._entries) > _MAX_ENTRIES:
+            self._entries.popitem(last=False)
+        return value
+
+
+class Caches:
+    """The caches that the recalls of one process share."""
+
+    def __init__(self) -> None:
+        self.searches: TimedCache[object] = TimedCache(SEARCH_SECONDS)
+        self.contents: TimedCache[object] = TimedCache(CONTENT_SECONDS)
+
+    def clear(self) -> None:
+        """Drop everything: something was erased, and entries do not say what they quote."""
+        self.__init__()  # type: ignore[misc]
+
+
+Entered = tuple[tuple[Scope, UserVersion], ...]
+SearchOwner = Callable[[Scope, UserVersion | None], Awaitable[SearchPage]]
+SearchMessages = Callable[[Scope], Awaitable[ScoredPage]]
+
+
+async def enter_all(store: Store, scope: Scope) -> Entered:
+    """Enter the spaces that a scope covers, in one trip to the database."""
+
+    def read(reads: Reads) -> Entered:
+        return tuple(enter_space_at(reads, scope, name) for name in scope.spaces)
+
+    return await store.database.read_together(read) if scope.spaces else ()
+
+
+def refuse_cursor(cursor: str | None) -> None:
+    """Raise InvalidArgument if a search over spaces asks for a further page."""
+    if cursor is not None:
+        raise InvalidArgument("a search over spaces has one page", hint="Raise its limit")
+
 
 _CLOSE_SECONDS = 20.0  # for vectors; rows without them can be embedded later
 
@@ -76,7 +150,7 @@ PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[Pla
 """Returns steps with those that contradict what the user said marked as claims."""
 
 
-class Library(SpaceSearch, VectorStatus):
+class Library:
     """One database, ready to be written to and searched. Get one from `Library.open`."""
 
     def __init__(
@@ -220,6 +294,93 @@ class Library(SpaceSearch, VectorStatus):
             return page
 
         return await self.search_messages(scope, query, search)
+
+    async def search_spaces(
+        self,
+        scope: Scope,
+        request: SearchRequest,
+        user: UserVersion | None,
+        entered: Entered | None,
+    ) -> SearchPage:
+        """Search a user's own data and the spaces of a scope."""
+        refuse_cursor(request.cursor)
+        entered = entered or await self.enter(scope, request)
+        period = await self.find_period(scope, request.time, request.now, request.time_zone)
+        part = replace(request, share=1 + len(entered), period=request.period or period)
+        page = await self.search_owners(
+            scope, user, entered, lambda owner, version: self.search(owner, part, version)
+        )
+        return replace(page, results=page.results[: request.limit])
+
+    async def search_owners(
+        self, scope: Scope, user: UserVersion | None, entered: Entered, search: SearchOwner
+    ) -> SearchPage:
+        """Return one page of a user's own data and of spaces, each searched by a function."""
+        pages = [await search(scope.own, user)]
+        # One after the other: ranking takes the processor, and two threads would share it.
+        for inside, version in entered:
+            page = await search(inside, version)
+            pages.append(qualify_page(page, str(inside.space)))
+        return merge_pages(pages)
+
+    async def with_author_names(
+        self, page: SearchPage, scope: Scope, version: UserVersion | None
+    ) -> SearchPage:
+        """Return a page of a space with the names of its authors."""
+        names = await self.store.spaces.names(scope.user_id, version)
+        named = (replace(h, author=names.get(h.author or "", h.author)) for h in page.results)
+        return replace(page, results=tuple(named))
+
+    async def search_messages(
+        self, scope: Scope, query: LexicalQuery | SemanticQuery, search: SearchMessages
+    ) -> ScoredPage:
+        """Return one page of the messages of a user and of the spaces of a scope, by score."""
+        if not scope.spaces:
+            return await search(scope)
+        limit = query.top_k if isinstance(query, SemanticQuery) else query.page_size
+        refuse_cursor(None if isinstance(query, SemanticQuery) else query.cursor)
+        pages: list[ScoredPage] = []
+        with suppress(NotFound):  # a member may have no data of their own
+            pages.append(await search(scope.own))
+        for inside, version in await enter_all(self.store, scope):
+            page, space_id = await search(inside), str(inside.space)
+            names = await self.store.spaces.names(inside.user_id, version)
+            rows = (qualify_row(hit.message, space_id) for hit in page.items)
+            named = (
+                row.model_copy(update={"author": names.get(row.author or "", row.author)})
+                for row in rows
+            )
+            hits = map(lambda hit, row: replace(hit, message=row), page.items, named)
+            pages.append(replace(page, items=tuple(hits)))
+        found = sorted(chain(*(page.items for page in pages)), key=lambda hit: -hit.score)
+        unembedded = sum(page.unembedded for page in pages)
+        is_cut = any(page.truncated for page in pages)
+        return ScoredPage(tuple(found[:limit]), None, unembedded, is_cut)
+
+    async def enter(self, scope: Scope, request: SearchRequest) -> Entered:
+        """Enter the spaces of a scope for a search; NotFound for one that it may not read."""
+        for name in scope.spaces:
+            await self.catch_up(space_owner(name), request)
+        return await enter_all(self.store, scope)
+
+    async def catch_up(self, owner: str, request: SearchRequest) -> None:
+        """Wait for the vectors of what was just written here, if a search needs them."""
+        if request.mode != "keyword":
+            await self.vectors.catch_up(owner)
+
+    async def find_period(
+        self, scope: Scope, time: str | None, now: datetime | None, zone: str | None = None
+    ) -> TimeSpan | None:
+        """Return the period of a `time` in the time zone of the scope's user."""
+        user = await self.store.read_version(scope.own) if time and not zone else None
+        return parse_period(time, now, zone or (user.time_zone if user else "UTC"))
+
+    async def resolve_key(self, scope: Scope, key: str) -> tuple[Scope, str]:
+        """Return the scope that a row is in, and its key there; "space:…/…" names a space."""
+        space_id, plain = scope.split_key(key)
+        if space_id is None:
+            return scope.own, key
+        return await self.store.spaces.enter(scope, space_id), plain
 
     async def add_messages(self, scope: Scope, batch: Sequence[NewMessage]) -> WriteResult:
         """Store messages, all or nothing; vectors are added in the background."""
@@ -454,3 +615,27 @@ class Library(SpaceSearch, VectorStatus):
         self._graph_expiries.pop(user_id, None)
         if self._vector_db is not None:
             await self._vector_db.forget(user_id)
+
+    async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
+        """Return what is stored, for one user or all, and where."""
+        facts: dict[str, int | str] = {"database": self.store.location}
+        facts.update(await self.store.count(user_id))
+        if self.store.file is not None:
+            facts["bytes_on_disk"] = self.store.bytes_on_disk()
+        facts["schema_version"] = await self.store.schema_version()
+        facts["embedding_model"] = self._model_of_vectors
+        if self._model_of_vectors:
+            missing = await self.count_unembedded(user_id)
+            facts["not_embedded"] = missing
+            facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
+        return facts
+
+    @property
+    def _model_of_vectors(self) -> str:
+        # The database's model counts, not the one that is configured here.
+        return self.store.facts.embedding_model or (self.embedder.model if self.embedder else "")
+
+    async def count_unembedded(self, user_id: str | None = None) -> int:
+        """Return how many rows of one user or all wait for vectors; 0 without an embedder."""
+        model = self._model_of_vectors
+        return await self.store.vectors(model).count_pending(user_id) if model else 0

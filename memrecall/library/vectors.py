@@ -42,11 +42,11 @@ from memrecall.errors import (
     describe_for_log,
 )
 from memrecall.plugins import find_plugin, require_plugin
+from memrecall.search.index import Floats
 from memrecall.search.index.external import VectorDB
-from memrecall.search.index.rows import Floats
 from memrecall.store import PendingText, Store
 from memrecall.store.vectors import KnowledgeVectors, PendingEntry
-from memrecall.timing.deadlines import current_deadline, in_background, seconds_left
+from memrecall.timing import current_deadline, in_background, seconds_left
 
 log = logging.getLogger(__name__)
 
@@ -453,34 +453,3 @@ class VectorWriter:
     def _note_failure(self, error: MemrecallError) -> None:
         self.failure = str(error)
         log.warning("rows are stored but not embedded yet: %s", describe_for_log(error))
-
-
-class VectorStatus:
-    """The part of a library that counts what is stored, and what waits for vectors."""
-
-    store: Store
-    embedder: Embedder | None
-
-    async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
-        """Return what is stored, for one user or all, and where."""
-        facts: dict[str, int | str] = {"database": self.store.location}
-        facts.update(await self.store.count(user_id))
-        if self.store.file is not None:
-            facts["bytes_on_disk"] = self.store.bytes_on_disk()
-        facts["schema_version"] = await self.store.schema_version()
-        facts["embedding_model"] = self._model_of_vectors
-        if self._model_of_vectors:
-            missing = await self.count_unembedded(user_id)
-            facts["not_embedded"] = missing
-            facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
-        return facts
-
-    @property
-    def _model_of_vectors(self) -> str:
-        # The database's model counts, not the one that is configured here.
-        return self.store.facts.embedding_model or (self.embedder.model if self.embedder else "")
-
-    async def count_unembedded(self, user_id: str | None = None) -> int:
-        """Return how many rows of one user or all wait for vectors; 0 without an embedder."""
-        model = self._model_of_vectors
-        return await self.store.vectors(model).count_pending(user_id) if model else 0

@@ -7,7 +7,7 @@ from memrecall.importers.plan import make_plan
 from memrecall.importers.source import open_source
 from memrecall.lazy import lazy_exports
 from memrecall.library.library import Library
-from memrecall.library.maintenance import Reindexer
+from memrecall.library.reindex import Reindexer
 from memrecall.memory.recall import client_of, recall
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from memrecall.memory.summaries import SUMMARIES_JOB
 from memrecall.progress import Advance
 from memrecall.scope import DEFAULT_NAME, Scope, space_of
 from memrecall.store import JOB_PREFIX, UnreadMessages
-from memrecall.timing.deadlines import in_background
+from memrecall.timing import in_background
 from memrecall.types import Message, format_time, parse_time
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from memrecall.errors import Conflict, InvalidArgument, MemrecallError, NotFound
 from memrecall.scope import Scope
 from memrecall.store import JOB_PREFIX, Checkpoint, SessionState, Store
 from memrecall.store.sessions import find_open_jobs
-from memrecall.timing.deadlines import current_deadline, in_background
+from memrecall.timing import current_deadline, in_background
 
 _log = logging.getLogger(__name__)
 

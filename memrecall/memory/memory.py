@@ -35,7 +35,7 @@ from memrecall.progress import Progress, progress_bar
 from memrecall.scope import DEFAULT_NAME
 from memrecall.store import MemoryQuery, read_filter
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
-from memrecall.timing.deadlines import enforces_deadlines
+from memrecall.timing import enforces_deadlines
 
 _LIMIT = 100
 

@@ -20,9 +20,8 @@ from memrecall.memory.records import (
 )
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
-from memrecall.search.ranking.people import user_to_first_person
-from memrecall.search.results import describe_threshold
-from memrecall.search.sources import join_sources, mark_outdated
+from memrecall.search.ranking.features import user_to_first_person
+from memrecall.search.results import describe_threshold, join_sources, mark_outdated
 from memrecall.store import MemoryQuery, Store, UserVersion, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
 from memrecall.text.times import TimeSpan

@@ -28,7 +28,7 @@ from memrecall.store import JOB_PREFIX, SessionState, Store, StoredSummary
 from memrecall.store.database.cursors import require_limit
 from memrecall.store.sessions import CHUNKS, NOTHING, SESSION, TURNS
 from memrecall.text_length import estimate_tokens, fitting_characters
-from memrecall.timing.deadlines import in_background, seconds_left
+from memrecall.timing import in_background, seconds_left
 from memrecall.types import Message
 from memrecall.workers import in_process
 

@@ -1,10 +1,8 @@
 """Search: per-user indexes, and their lexical, semantic and hybrid ranking."""
 
-from memrecall.search.claims import put_claims_last
 from memrecall.search.engine import SearchEngine
-from memrecall.search.index.cache import IndexCache
+from memrecall.search.index.cache import IndexCache, SnapshotFolder
 from memrecall.search.index.external import ExternalVectors, VectorDB
-from memrecall.search.index.snapshot import SnapshotFolder
 from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
 from memrecall.search.ranking.lexical import all_terms, query_terms
 from memrecall.search.request import LexicalQuery, SearchRequest, SemanticQuery
@@ -14,6 +12,7 @@ from memrecall.search.results import (
     ScoredPage,
     ScoreParts,
     SearchPage,
+    put_claims_last,
 )
 
 __all__ = [

@@ -10,31 +10,33 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from memrecall.embedding import Embedder
 from memrecall.embedding.base import EmbedderBreaker, ThreadedEmbedder, Vectors, embedder_in_time
 from memrecall.embedding.embedders import LocalEmbedder
-from memrecall.embedding.query_map import QueryMap
+from memrecall.embedding.maps import QueryMap
 from memrecall.errors import EmbedderFailed, EmbeddingModelMismatch
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
+from memrecall.search.index import Floats
 from memrecall.search.index.cache import IndexCache, IndexFeed
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.rows import Floats
 from memrecall.search.index.vectors import mean_direction
-from memrecall.search.ranking.calibration import BACKGROUND, Noise
-from memrecall.search.ranking.context import named_rows
-from memrecall.search.ranking.features import RankingQuery
-from memrecall.search.ranking.people import find_speakers, to_first_person, user_to_first_person
-from memrecall.search.ranking.ranker import RankedRows, Ranking, rank
+from memrecall.search.ranking.features import (
+    RankingQuery,
+    find_speakers,
+    named_rows,
+    to_first_person,
+    user_to_first_person,
+)
+from memrecall.search.ranking.ranker import Ranking, RankPosition, StoredRows, rank
 from memrecall.search.ranking.rerank import RERANKED, can_rerank, rerank, with_lines_before
-from memrecall.search.ranking.selection import RankPosition
+from memrecall.search.ranking.scores import BACKGROUND, Noise
 from memrecall.search.request import KINDS, SearchRequest
-from memrecall.search.results import SearchPage, UserRow, make_hit, unknown_owner
-from memrecall.search.sources import add_sources
+from memrecall.search.results import SearchPage, unknown_owner
 from memrecall.store import (
-    KnowledgeEntry,
     Reads,
     Store,
     UserVersion,
@@ -42,9 +44,9 @@ from memrecall.store import (
     require_enabled,
     seal_cursor,
 )
-from memrecall.text.query import Query, parse_query
+from memrecall.text.query import parse_query
 from memrecall.text.times import parse_period
-from memrecall.timing.batches import CallBatcher
+from memrecall.timing import CallBatcher
 from memrecall.workers import in_process
 
 _CACHED_QUERIES = 256
@@ -56,7 +58,7 @@ _LAST_LINE_WEIGHT = 1.0  # of 0.3 and 1.0, the latter found a tenth more answers
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class Search:
     """One search in progress. Later pages keep the version and the time of the first."""
 
     scope: Scope
@@ -65,6 +67,7 @@ class _Search:
     user: UserVersion
     version: int
     now: datetime
+    zone: ZoneInfo
     after: RankPosition | None
 
     def binding(self) -> list[object]:
@@ -111,60 +114,68 @@ class SearchEngine:
             query = await in_process(len(request.query), parse_query, request.query)
         elif request.kind != "knowledge":
             request = replace(request, query=user_to_first_person(request.query))
-        feed = self._feed(scope, request)
-        if user is None or request.kind == "knowledge":
-            user = await self._read_version(scope, request, feed)
+        feed: IndexFeed = self._store.feed(scope.user_id)
+        if request.kind == "knowledge":
+            agent_id = scope.agent_id or DEFAULT_NAME
+            feed = self._store.knowledge_feed(agent_id)
+            user = await feed.version()
+            if user is not None:
+                require_enabled("agent", agent_id, user.status)
+        elif user is None:
+            user = await self._store.read_version(scope)
         if user is None:
             self._cache.forget(feed.owner)
             return unknown_owner(scope, request)
-        return await self._run(self._begin(scope, request, feed, user), query)
-
-    async def _run(self, search: _Search, query: Query | None) -> SearchPage:
-        """Return the page of a search that sees one version of the user's data."""
-        scope, request, user = search.scope, search.request, search.user
-        if request.time is not None and request.period is None:
-            zone = request.time_zone or user.time_zone
-            request = replace(request, period=parse_period(request.time, search.now, zone))
-        vector, failure = await self._embed(search)
-        noise = await self._noise(vector)
-        async with self._cache.open(search.feed, user) as columns:
+        search = self.begin(scope, request, feed, user)
+        vector, failure = await self.embed_request(search)
+        noise = await self.measure_noise(vector)
+        async with self._cache.open(feed, user) as columns:
             if columns is None:
                 return unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
             sources = await self._withheld_sources(search, columns)
             # By the clock, whatever time the search is about: what expired is gone.
             hidden = sources.union(columns.expired_messages(datetime.now(UTC)))
+            request = search.request
             if hidden and request.kind != "memory":
                 request = replace(request, exclude=request.exclude | hidden)
             ranking_query = RankingQuery(
-                request, query, vector, search.version, search.now, user.time_zone, noise
+                request, query, vector, search.version, search.now, search.zone, noise
             )
-            read = partial(self._rank, search, columns, ranking_query)
-            page, ranked = await self._store.database.read_together(read, is_search=True)
-            cursor = self._cursor(search, columns, ranked)
-        return replace(page, embedder_failure=failure, next_cursor=cursor, withheld_sources=sources)
+            read = partial(self._read_page, search, columns, ranking_query)
+            page = await self._store.database.read_together(read, is_search=True)
+        return replace(page, embedder_failure=failure, withheld_sources=sources)
 
-    def _rank(
-        self, search: _Search, columns: Columns, query: RankingQuery, reads: Reads
-    ) -> tuple[SearchPage, RankedRows]:
-        """Rank the rows and read the best."""
-        scope, request = search.scope, query.request
+    def _read_page(
+        self, search: Search, columns: Columns, query: RankingQuery, reads: Reads
+    ) -> SearchPage:
+        """Rank the rows, read the best and return them as a page, with the cursor of the next."""
+        scope, store = search.scope, self._store
         ranking = reads.compute(rank, columns, scope, query)
         stored: StoredRows = {}
         # The network was fitted with the vectors of the local model.
         tokens = self._embedder.token_vectors if isinstance(self._embedder, LocalEmbedder) else None
         if tokens is not None and can_rerank(ranking):
-            first, texts, stored = prepare_reranking(self._store, scope, ranking, reads)
+            first, texts, stored = prepare_reranking(store, scope, ranking, reads)
             ranking = reads.compute(rerank, ranking, first, texts, tokens)
-        ranked = reads.compute(ranking.page, search.after)
-        missing = [row for row, name in _names(columns, ranked.rows) if name not in stored]
-        stored |= _read_rows(self._store, scope, columns, missing, reads)
-        page = reads.compute(_make_page, columns, ranked, stored)
-        if request.with_sources:
-            page = add_sources(self._store, scope, page, reads)
-        return page, ranked
+        places, has_more = reads.compute(ranking.best, search.after)
+        rows: list[int] = ranking.rows[places].tolist()
+        missing = [row for row in rows if row not in stored]
+        stored |= _read_rows(store, scope, columns, missing, reads)
+        page = reads.compute(ranking.page, places, stored)
+        records = dict(page.records)
+        if query.request.with_sources:
+            keys = {key for hit in page.results for key in hit.sources} - records.keys()
+            messages = store.timeline(scope).read_many(sorted(keys), reads)
+            records |= {message.message_id: message for message in messages}
+        cursor = None
+        if has_more:
+            last = RankPosition.of(columns, rows[-1], float(ranking.scores[places[-1]]))
+            position = [search.version, search.now.isoformat(), *last]
+            cursor = seal_cursor(store.facts.cursor_secret, search.binding(), position)
+        return replace(page, records=records, next_cursor=cursor)
 
-    async def _withheld_sources(self, search: _Search, columns: Columns) -> frozenset[str]:
+    async def _withheld_sources(self, search: Search, columns: Columns) -> frozenset[str]:
         """Return the messages that memories come from which the scope may not see."""
         if not search.request.with_sources or search.scope.allows(Permission.SENSITIVE):
             return frozenset()
@@ -173,46 +184,25 @@ class SearchEngine:
         states = await self._store.memories(search.scope).get_states(keys)
         return frozenset(key for row in states if row.sensitive for key in row.source_message_ids)
 
-    async def _read_version(
-        self, scope: Scope, request: SearchRequest, feed: IndexFeed
-    ) -> UserVersion | None:
-        """Return the version of an enabled owner; None for an unknown one."""
-        if request.kind != "knowledge":
-            return await self._store.read_version(scope)
-        version = await feed.version()
-        if version is not None:
-            require_enabled("agent", scope.agent_id or DEFAULT_NAME, version.status)
-        return version
-
-    def _feed(self, scope: Scope, request: SearchRequest) -> IndexFeed:
-        if request.kind == "knowledge":
-            return self._store.knowledge_feed(scope.agent_id or DEFAULT_NAME)
-        return self._store.feed(scope.user_id)
-
-    def _begin(
+    def begin(
         self, scope: Scope, request: SearchRequest, feed: IndexFeed, user: UserVersion
-    ) -> _Search:
+    ) -> Search:
+        """Return a search, or the one that a cursor continues: as of its first page."""
         now = request.now or datetime.now(UTC)
-        first = _Search(scope, request, feed, user, user.version, now, None)
-        if request.cursor is None:
-            return first
-        secret = self._store.facts.cursor_secret
-        version, now, *position = open_cursor(secret, first.binding(), request.cursor)
-        return replace(
-            first,
-            version=int(version),
-            now=datetime.fromisoformat(now),
-            after=RankPosition(*position),
-        )
+        zone = request.time_zone or user.time_zone
+        search = Search(scope, request, feed, user, user.version, now, ZoneInfo(zone), None)
+        if request.cursor is not None:
+            secret = self._store.facts.cursor_secret
+            version, moment, *position = open_cursor(secret, search.binding(), request.cursor)
+            now = datetime.fromisoformat(moment)
+            after = RankPosition(*position)
+            search = replace(search, version=int(version), now=now, after=after)
+        if request.time is not None and request.period is None:
+            period = parse_period(request.time, now, zone)
+            search = replace(search, request=replace(request, period=period))
+        return search
 
-    def _cursor(self, search: _Search, columns: Columns, ranked: RankedRows) -> str | None:
-        if not ranked.has_more:
-            return None
-        last = RankPosition.of(columns, ranked.rows[-1], ranked.scores[-1])
-        position = [search.version, search.now.isoformat(), *last]
-        return seal_cursor(self._store.facts.cursor_secret, search.binding(), position)
-
-    async def _embed(self, search: _Search) -> tuple[Floats | None, str]:
+    async def embed_request(self, search: Search) -> tuple[Floats | None, str]:
         """Return the query's vector, or why a hybrid search does without it."""
         request = search.request
         if request.mode == "keyword":
@@ -222,13 +212,13 @@ class SearchEngine:
                 return await self._embed_text(request.query), ""
             if request.mode == "semantic":
                 return await self.embed_query(request.query), ""
-            return self._map(await self._embed_conversation(search)), ""
+            return self._map(await self.embed_conversation(search)), ""
         except (EmbedderFailed, EmbeddingModelMismatch) as error:
             if request.mode == "semantic":
                 raise
             return None, str(error)
 
-    async def _embed_conversation(self, search: _Search) -> Floats:
+    async def embed_conversation(self, search: Search) -> Floats:
         """Return the vector of a query; the last line of several counts more."""
         query = search.request.query
         names, share = await self._named_speakers(search)
@@ -243,7 +233,7 @@ class SearchEngine:
             return mean_direction(vector, await self._embed_text(query), 1 - 2 * share)
         return vector
 
-    async def _named_speakers(self, search: _Search) -> tuple[list[str], float]:
+    async def _named_speakers(self, search: Search) -> tuple[list[str], float]:
         """Return the names of speakers as the query writes them, and their share of all rows."""
         # The lock is released before embedding: a slow embedder must not block other searches.
         async with self._cache.open(search.feed, search.user) as columns:
@@ -315,12 +305,12 @@ class SearchEngine:
     async def noise_floor(self, text: str, rows: int) -> float:
         """Return the cosine below which similarity to knowledge is noise; 1: no embedder."""
         try:
-            noise = await self._noise(await self._embed_text(text))
+            noise = await self.measure_noise(await self._embed_text(text))
         except (EmbedderFailed, EmbeddingModelMismatch):
             return 1.0
         return 1.0 if noise is None else noise.floor(rows)
 
-    async def _noise(self, vector: Floats | None) -> Noise | None:
+    async def measure_noise(self, vector: Floats | None) -> Noise | None:
         """Measure how near unrelated texts are to a query's vector."""
         if vector is None or self._embedder is None:
             return None
@@ -335,52 +325,31 @@ class SearchEngine:
         return Noise.of(background @ vector)
 
 
-StoredRows = dict[tuple[str, str], UserRow | KnowledgeEntry]
-
-
-def _make_page(columns: Columns, ranked: RankedRows, stored: StoredRows) -> SearchPage:
-    """Return the page of hits. A row erased meanwhile is left out."""
-    chances: Sequence[float | None] = ranked.probability or [None] * len(ranked.rows)
-    values = (ranked.relevance, chances, ranked.is_below, ranked.parts)
-    fields = ("score", "probability", "below_threshold", "why")
-    hits = [
-        make_hit(stored[name], dict(zip(fields, row, strict=True)))
-        for (_, name), *row in zip(_names(columns, ranked.rows), *values, strict=True)
-        if name in stored
-    ]
-    # No message has the key of a memory.
-    records = {key: row for (_, key), row in stored.items() if not isinstance(row, KnowledgeEntry)}
-    return replace(ranked.page, results=tuple(hits), records=records)
-
-
 def prepare_reranking(
     store: Store, scope: Scope, ranking: Ranking, reads: Reads
 ) -> tuple[list[int], dict[int, str], StoredRows]:
     """Return the first places of a ranking, and the texts of their rows and the lines before."""
     first = ranking.first(RERANKED // ranking.query.request.share)
-    lines = with_lines_before(ranking, first)
-    stored = _read_rows(store, scope, ranking.columns, lines, reads)
-    named = _names(ranking.columns, lines)
-    return first, {row: stored[name].content for row, name in named if name in stored}, stored
-
-
-def _names(columns: Columns, rows: Sequence[int]) -> list[tuple[int, tuple[str, str]]]:
-    """Return each row with its kind and key."""
-    table = columns.table
-    return [(row, (KINDS[table.kind[row]], table.keys[row])) for row in rows]
+    stored = _read_rows(store, scope, ranking.columns, with_lines_before(ranking, first), reads)
+    return first, {row: record.content for row, record in stored.items()}, stored
 
 
 def _read_rows(
     store: Store, scope: Scope, columns: Columns, rows: Sequence[int], reads: Reads
 ) -> StoredRows:
-    """Read rows by kind and key: only the few that are shown or compared by their texts."""
-    names = [name for _, name in _names(columns, rows)]
-    keys = {kind: [key for of_kind, key in names if of_kind == kind] for kind in KINDS}
-    memories = store.memories(scope).read_many(keys["memory"], reads)
-    messages = store.timeline(scope).read_many(keys["message"], reads)
-    entries = store.knowledge(scope).read_many(keys["knowledge"], reads)
-    return {
-        **{("memory", memory.memory_key): memory for memory in memories},
-        **{("message", message.message_id): message for message in messages},
-        **{("knowledge", entry.knowledge_key): entry for entry in entries},
-    }
+    """Read stored rows: only the few that are shown or compared by their texts."""
+    table = columns.table
+    numbers: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
+    for row in rows:
+        numbers[KINDS[table.kind[row]]][table.keys[row]] = row
+    stored: StoredRows = {}
+    if memories := numbers["memory"]:
+        for memory in store.memories(scope).read_many(list(memories), reads):
+            stored[memories[memory.memory_key]] = memory
+    if messages := numbers["message"]:
+        for message in store.timeline(scope).read_many(list(messages), reads):
+            stored[messages[message.message_id]] = message
+    if entries := numbers["knowledge"]:
+        for entry in store.knowledge(scope).read_many(list(entries), reads):
+            stored[entries[entry.knowledge_key]] = entry
+    return stored

@@ -14,10 +14,10 @@ import numpy as np
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
+from memrecall.search.index import Floats, Mask
 from memrecall.search.index.cache import IndexCache
-from memrecall.search.index.columns import Columns
+from memrecall.search.index.columns import MESSAGE, Columns, to_micros
 from memrecall.search.index.postings import QueryCost
-from memrecall.search.index.rows import MESSAGE, Floats, Mask, to_micros
 from memrecall.search.ranking.lexical import (
     TermWeights,
     all_terms,
@@ -26,7 +26,7 @@ from memrecall.search.ranking.lexical import (
     term_spans,
     weigh_terms,
 )
-from memrecall.search.ranking.selection import (
+from memrecall.search.ranking.ranker import (
     RankPosition,
     filter_conditions,
     in_period,

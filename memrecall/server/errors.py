@@ -30,7 +30,7 @@ from memrecall.errors import (
     explain_validation_problem,
 )
 from memrecall.logs import describe_exception
-from memrecall.timing.deadlines import current_request
+from memrecall.timing import current_request
 
 if TYPE_CHECKING:  # JSON-RPC over stdio uses this module without a web framework
     from fastapi.exceptions import RequestValidationError

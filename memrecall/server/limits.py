@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.text_length import cache_short_texts
-from memrecall.timing.deadlines import RequestDeadline, seconds_left
+from memrecall.timing import RequestDeadline, seconds_left
 
 if TYPE_CHECKING:  # JSON-RPC over stdio uses this module without Prometheus
     from memrecall.server.metrics import Metrics

@@ -40,7 +40,7 @@ from memrecall.json_objects import find_fault, load_json
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
 from memrecall.server.limits import GRACE_SECONDS, QUICK_SECONDS, WRITE_SECONDS
 from memrecall.server.tools import find_tool
-from memrecall.timing.deadlines import current_deadline, deadline, run_within
+from memrecall.timing import current_deadline, deadline, run_within
 from memrecall.workers import DaemonThreadPool
 
 _UNBOUNDED_TOOLS = frozenset({"memory_backup", "memory_restore", "memory_dump", "memory_cleanup"})

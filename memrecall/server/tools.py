@@ -32,10 +32,10 @@ from memrecall.agent.tools.table import (
     tools_for,
 )
 from memrecall.errors import Disabled, InvalidArgument, MemrecallError, NotFound, RunError
-from memrecall.library.spaces import describe_origin, origin_fields
 from memrecall.scope import Permission, qualify_key
 from memrecall.search import SearchRequest
 from memrecall.search.request import Kind
+from memrecall.search.results import describe_origin, origin_fields
 from memrecall.store import KnowledgeEntry, MemoryQuery, NewKnowledge
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.restore import Backups

@@ -26,7 +26,7 @@ from memrecall.errors import (
 from memrecall.store.backup.format import check_task_id, is_task_id
 from memrecall.text.normalize import normalize_caseless
 from memrecall.text_length import ELLIPSIS, truncate_text
-from memrecall.timing.deadlines import seconds_left
+from memrecall.timing import seconds_left
 
 _Result = TypeVar("_Result")
 

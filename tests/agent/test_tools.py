@@ -16,7 +16,7 @@ from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
 from memrecall.agent.tools.table import TOOLS
 from memrecall.budget import Limits
 from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
-from memrecall.library.caches import Caches
+from memrecall.library.library import Caches
 from memrecall.memory import Library, recall
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchEngine

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from memrecall.cli.app import app
-from memrecall.library.maintenance import diagnose
+from memrecall.library.diagnosis import diagnose
 from memrecall.store.database import distribution
 from memrecall.store.database.distribution import ClusterStatus, NodeStatus
 from tests.cases import check_each, read_rows

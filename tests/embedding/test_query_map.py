@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.embedding.embedders import LOCAL_DIMENSIONS, LOCAL_MODEL, HashEmbedder
-from memrecall.embedding.query_map import QueryMap, load_query_map, map_file
+from memrecall.embedding.maps import QueryMap, load_query_map, map_file
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store

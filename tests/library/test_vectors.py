@@ -22,7 +22,7 @@ from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store
 from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import KnowledgeVectors, VectorStore
-from memrecall.timing.deadlines import deadline
+from memrecall.timing import deadline
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..server.test_deadlines import Clock

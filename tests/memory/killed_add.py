@@ -6,7 +6,7 @@ from typing import Any
 
 from memrecall.extraction.protocol import Extracted, Utterance
 from memrecall.memory import AsyncMemory
-from memrecall.timing.deadlines import deadline
+from memrecall.timing import deadline
 
 from ..extractors import SentenceExtractor
 from ..store.process import Report

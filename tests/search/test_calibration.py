@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.search.ranking.calibration import (
+from memrecall.search.ranking.scores import (
     BACKGROUND,
     HALF_RELEVANT,
+    HYBRID,
     RIVALS,
     TOP_ROWS,
     Calibrated,
@@ -24,7 +25,6 @@ from memrecall.search.ranking.calibration import (
     calibrate,
     significance_of,
 )
-from memrecall.search.ranking.scores import HYBRID
 from memrecall.types import NewMessage, Role
 
 Floats = npt.NDArray[np.float32]

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.search.index.columns import Columns
-from memrecall.search.index.rows import to_micros
-from memrecall.search.ranking.context import (
+from memrecall.search.index.columns import Columns, to_micros
+from memrecall.search.ranking.features import (
     day_scores,
     dialogue_rows,
     length_scores,

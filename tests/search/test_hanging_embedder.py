@@ -13,7 +13,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.settings import Settings
 from memrecall.store import Store
-from memrecall.timing.deadlines import deadline
+from memrecall.timing import deadline
 from memrecall.types import NewMessage, Role
 
 from ..server.test_deadlines import Clock

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.search.ranking.people import find_speakers, to_first_person
+from memrecall.search.ranking.features import find_speakers, to_first_person
 
 from ..cases import check_each, read_rows
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
+from memrecall.search.index import Mask
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.rows import Mask
-from memrecall.search.ranking.context import ThreadScores, thread_scores
+from memrecall.search.ranking.features import ThreadScores, thread_scores
 from memrecall.search.ranking.lexical import bm25, query_terms
 from memrecall.store import RowChanges
 from memrecall.types import NewMessage, Role

@@ -16,7 +16,7 @@ from .http_service import HttpService
 MOST = 6  # entries of each cache in this test
 CALLERS = 2 * MOST  # in each round
 BOUNDS = (
-    "memrecall.library.caches._MAX_ENTRIES",
+    "memrecall.library.library._MAX_ENTRIES",
     "memrecall.library.vectors._REMEMBERED_USERS",
     "memrecall.memory.search.MOST_PENDING",
     "memrecall.search.engine._CACHED_QUERIES",

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import NullPool, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from memrecall import deadline, workers
+from memrecall import deadline, timing, workers
 from memrecall.agent import Recaller
 from memrecall.errors import DeadlineExceeded, StorageBusy, StorageUnreachable
 from memrecall.memory import AsyncMemory, Library
@@ -26,8 +26,7 @@ from memrecall.server.http.responses import ServerEvent
 from memrecall.server.limits import QUICK_SECONDS, WRITE_SECONDS, RequestSeconds
 from memrecall.store.database import engine
 from memrecall.store.database.tables import meta
-from memrecall.timing import deadlines
-from memrecall.timing.deadlines import seconds_left
+from memrecall.timing import RequestDeadline, run_within, seconds_left
 from memrecall.types import NewMessage, Role
 
 from ..extractors import SentenceExtractor
@@ -58,7 +57,7 @@ class Clock:
         loop = asyncio.get_running_loop()
         measure = loop.time
         fake = SimpleNamespace(monotonic=lambda: time.monotonic() + self._ahead)
-        monkeypatch.setattr(deadlines, "time", fake)
+        monkeypatch.setattr(timing, "time", fake)
         monkeypatch.setattr(loop, "time", lambda: measure() + self._ahead)
 
     def advance(self, seconds: float) -> None:
@@ -275,14 +274,14 @@ async def test_transaction_that_ends_late_is_not_committed(
     service: HttpService, clock: Clock
 ) -> None:
     database = service.library.store.database
-    limit = deadlines.RequestDeadline(2.0)
+    limit = RequestDeadline(2.0)
 
     def work(connection: Any) -> None:
         connection.execute(insert(meta).values(name="late", value="1"))
         clock.advance(2.1)
 
     with pytest.raises(DeadlineExceeded) as error:
-        await deadlines.run_within(limit, database.transact(work))
+        await run_within(limit, database.transact(work))
     is_stored = bool(await database.fetch(select(meta).where(meta.c.name == "late")))
     assert error.value.details["outcome"] == ("continues" if is_stored else "stopped")
     assert is_stored == (database.file is not None)  # whose thread cannot be stopped

@@ -33,7 +33,7 @@ from memrecall.messages import ConversationMessage
 from memrecall.model.structured import repair_json
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import QueryCost
-from memrecall.search.ranking import lexical, people
+from memrecall.search.ranking import features, lexical
 from memrecall.text import (
     filter_leaks,
     highlights,
@@ -164,8 +164,8 @@ READERS: Mapping[str, Reader] = {
     "query_terms": lexical.query_terms,
     "index_tokens": lexical.index_tokens,
     "rank_texts": lambda text: lexical.rank_texts([text, QUESTION], text),
-    "find_speakers": lambda text: people.find_speakers(text, ("Bob Lee", "小李")),
-    "to_first_person": lambda text: people.to_first_person(text, ("Bob Lee", "小李")),
+    "find_speakers": lambda text: features.find_speakers(text, ("Bob Lee", "小李")),
+    "to_first_person": lambda text: features.to_first_person(text, ("Bob Lee", "小李")),
     "doubts": _read_doubts,
     "noted_text": notes.noted_text,
     "summarise": lambda text: summaries.summarise([_utterance(text)], 500),

@@ -15,8 +15,7 @@ from memrecall.agent.tools.models import (
     ToolErrorCode,
 )
 from memrecall.agent.tools.search import preview_content
-from memrecall.library.spaces import describe_origin
-from memrecall.search.results import NO_SCORES, UserRow, make_hit
+from memrecall.search.results import UserRow, describe_origin, make_hit
 from memrecall.store import KnowledgeEntry
 from memrecall.text.snippets import find_center
 from memrecall.text_length import center_start
@@ -118,7 +117,7 @@ async def _message_detail(state: RecallState, message: Message) -> GetMemoryDeta
 def _detail(
     state: RecallState, row: UserRow | KnowledgeEntry, **context: Any
 ) -> GetMemoryDetailOutput:
-    hit = make_hit(row, NO_SCORES)
+    hit = make_hit(row)
     names = ("kind", "summary", "content", "memory_type", "metadata", "speaker", "role")
     fields = {name: getattr(hit, name) for name in names}
     time = state.format_local(hit.ts)

@@ -21,10 +21,10 @@ from memrecall.agent.tools.models import (
     excerpt_length,
 )
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
-from memrecall.library.spaces import origin_fields
 from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope, qualify_key
 from memrecall.search import Hit, SearchRequest
+from memrecall.search.results import origin_fields
 from memrecall.store import PlanOutcome, PlanStep
 from memrecall.text.snippets import find_center
 from memrecall.text_length import single_line, truncate_around

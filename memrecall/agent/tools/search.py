@@ -20,11 +20,10 @@ from memrecall.agent.tools.models import (
     ToolErrorCode,
 )
 from memrecall.errors import InvalidArgument
-from memrecall.library.spaces import describe_origin
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, all_terms
 from memrecall.search.request import SMALL_PART
-from memrecall.search.sources import mark_outdated
+from memrecall.search.results import describe_origin, mark_outdated
 from memrecall.store import Store
 from memrecall.text.highlights import Highlighter
 from memrecall.text.keywords import extract_keywords

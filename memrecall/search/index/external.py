@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from memrecall.search.index import Floats, Rows
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.rows import Floats, Rows
 from memrecall.search.index.vectors import ExternalUserVectors
 from memrecall.store import Store
 

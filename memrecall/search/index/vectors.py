@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from memrecall.search.index.rows import Floats, Rows
+from memrecall.search.index import Floats, Rows
 from memrecall.store import VECTOR_DTYPE
 
 _BLOCK = 2048

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from memrecall.search.index import Floats, Mask, Rows
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import BREAK_ID, QueryCost, bigram_key
-from memrecall.search.index.rows import Floats, Mask, Rows
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.query import Phrase, Prefix, Query, QueryAnd, QueryNot, QueryOr, Term
 from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, is_emoji, last_word, stem

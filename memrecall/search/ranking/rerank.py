@@ -17,14 +17,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from memrecall.embedding.base import TEXT_CHARACTERS
-from memrecall.embedding.token_vectors import LocalTokenVectors, best_matches
-from memrecall.search.index.rows import MEMORY, NONE, ROLES, Floats, Mask, Rows
+from memrecall.embedding.maps import LocalTokenVectors, best_matches
+from memrecall.search.index import Floats, Mask, Rows
+from memrecall.search.index.columns import MEMORY, NONE, ROLES
 from memrecall.search.index.vectors import VectorBlocks
-from memrecall.search.ranking.calibration import QuerySupport
-from memrecall.search.ranking.context import PAUSE
-from memrecall.search.ranking.people import find_speakers
+from memrecall.search.ranking.features import PAUSE, find_speakers
 from memrecall.search.ranking.ranker import Ranking
-from memrecall.search.ranking.scores import to_relevance
+from memrecall.search.ranking.scores import QuerySupport, to_relevance
 from memrecall.text.language import FIRST_PERSON, is_question
 
 RERANKED = 20

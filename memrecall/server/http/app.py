@@ -67,7 +67,7 @@ from memrecall.server.http.responses import (
 from memrecall.server.limits import DEADLINE_HEADER, RecallLimiter, RequestLimiter, RequestSeconds
 from memrecall.server.metrics import Metrics
 from memrecall.server.rpc import answer, dispatcher, report_bug
-from memrecall.timing.deadlines import RequestDeadline, bounded_by, run_within
+from memrecall.timing import RequestDeadline, bounded_by, run_within
 
 log = logging.getLogger("memrecall.server")
 

@@ -23,7 +23,7 @@ from memrecall.embedding import Embedder
 from memrecall.embedding.base import ThreadedEmbedder
 from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import MemrecallError, NotFound, StorageError
-from memrecall.library.spaces import enter_all
+from memrecall.library.library import enter_all
 from memrecall.memory import AsyncMemory, Library, recall
 from memrecall.scope import SPACE_PREFIX, Scope, SpaceRole
 from memrecall.search.request import SearchRequest

@@ -34,7 +34,7 @@ from memrecall.server.http.recall import (
 from memrecall.server.http.responses import run_while_connected
 from memrecall.server.limits import GRACE_SECONDS, WRITE_SECONDS
 from memrecall.text_length import estimate_tokens
-from memrecall.timing.deadlines import allow_seconds
+from memrecall.timing import allow_seconds
 from memrecall.types import NewMessage, Role
 
 _BINDING = TypeAdapter(Binding)

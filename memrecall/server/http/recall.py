@@ -44,7 +44,7 @@ from memrecall.server.http.responses import (
     run_while_connected,
 )
 from memrecall.server.limits import GRACE_SECONDS
-from memrecall.timing.deadlines import allow_seconds
+from memrecall.timing import allow_seconds
 from memrecall.types import Language, Moment, Role, TimeZone
 
 MAX_CONVERSATION = 200

@@ -22,7 +22,7 @@ from memrecall.server.errors import (
     invalid_field,
     report_error,
 )
-from memrecall.timing.deadlines import allow_seconds
+from memrecall.timing import allow_seconds
 from memrecall.types import Message
 from memrecall.workers import in_process, in_thread
 

@@ -53,7 +53,7 @@ from memrecall.errors import (
     requires_extra,
 )
 from memrecall.store.database.integrity import read_only_mode, require_whole
-from memrecall.timing.deadlines import seconds_left
+from memrecall.timing import seconds_left
 
 Durability = Literal["full", "normal"]
 Comparison = Callable[[Any, Any], ColumnElement[bool]]

@@ -62,8 +62,7 @@ from memrecall.store.database.dialects import (
 from memrecall.store.database.integrity import MOST_PAGE_BYTES, FileGuard
 from memrecall.store.database.statements import ConnectionReads, Reads
 from memrecall.text.privacy import PrivacyPolicy
-from memrecall.timing.batches import CallBatcher
-from memrecall.timing.deadlines import bounded_by, changing, current_deadline
+from memrecall.timing import CallBatcher, bounded_by, changing, current_deadline
 from memrecall.workers import ProcessOwner, in_thread, run_to_completion
 
 _Item = TypeVar("_Item")

@@ -1,1 +1,0 @@
-"""Deadlines of requests, and work that several requests share."""
