@@ -166,7 +166,7 @@ def make_embedder(
         case ("hash", "", ""):
             return HashEmbedder()
         case ("openai", ":", str(name)) if name:
-            from memrecall.embedding.embedders import RemoteEmbedder
+            from memrecall.embedding.remote import RemoteEmbedder
 
             return RemoteEmbedder(base_url or OPENAI, name, api_key)
         case ("sentence-transformers", ":", str(name)) if name:

@@ -48,8 +48,12 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as plain data."""
-        fields = {"subject": self.subject, "well": self.is_ok, "said": self.message}
-        return {**fields, "warning": self.is_warning}
+        return {
+            "subject": self.subject,
+            "ok": self.is_ok,
+            "message": self.message,
+            "warning": self.is_warning,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Diagnosis:
     def as_dict(self) -> dict[str, Any]:
         """Return the diagnosis as plain data."""
         return {
-            "well": self.is_ok,
+            "ok": self.is_ok,
             "findings": [finding.as_dict() for finding in self.findings],
             "settings": dict(self.settings),
             "origins": dict(self.origins),

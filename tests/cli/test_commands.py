@@ -196,7 +196,7 @@ def test_changed_embedder_error_names_reindex(
     by_words = shell("search", "数据库", "--user", "lin", "--db", chat, "--mode", "keyword")
     assert by_words.code == 0
     doctor = shell("doctor", "--db", chat, "--json")
-    assert (doctor.code, doctor.json["well"]) == (1, False)
+    assert (doctor.code, doctor.json["ok"]) == (1, False)
     outcome = shell("reindex", "--db", chat, "--json").json
     assert (outcome["embedded"], outcome["model"]) == (13, "hash-new")
     assert shell("reindex", "--db", chat, "--json").json["embedded"] == 0
@@ -303,14 +303,14 @@ def test_doctor_reports_what_the_model_can_do(
         server.answer = lambda _: completion({"content": "2 plus 3 is five"})
         without_tools = shell("doctor", "--db", chat, "--quick", "--model")
     findings = {item["subject"]: item for item in outcome.json["findings"]}
-    assert {name: findings[name]["said"] for name in list(findings)[-5:]} == {
+    assert {name: findings[name]["message"] for name in list(findings)[-5:]} == {
         "tools": "calls tools",
         "forced tools": "cannot be forced: the model is asked to call them",
         "usage": "10 tokens",
         "streaming": "works, in 2 pieces",
         "JSON": "works",
     }
-    assert all(findings[name]["well"] for name in list(findings)[-5:])
+    assert all(findings[name]["ok"] for name in list(findings)[-5:])
     assert without_tools.code == 1
     said = " ".join(without_tools.out.split())
     assert "bad tools answers with text" in said
@@ -318,7 +318,7 @@ def test_doctor_reports_what_the_model_can_do(
     assert "bad JSON answers without JSON" in said
     dead = shell("doctor", "--db", chat, "--quick", "--model", "--json")
     assert dead.code == 1
-    states = {item["subject"]: item["well"] for item in dead.json["findings"]}
+    states = {item["subject"]: item["ok"] for item in dead.json["findings"]}
     assert [states[name] for name in ("model", "tools", "streaming", "JSON")] == [False] * 4
 
 
@@ -343,9 +343,9 @@ async def test_doctor_finds_local_model_servers(monkeypatch: pytest.MonkeyPatch)
         each for each in diagnosis["findings"] if each["subject"] == "local model"
     ]
     use = f"to use it: MEMRECALL_MODEL='llama 3:8b' MEMRECALL_BASE_URL={good.url}"
-    assert (first["said"], first["warning"]) == (f"Ollama calls tools; {use}", False)
-    assert "LM Studio answers with text instead of a tool call; llama 3:8b is" in second["said"]
-    assert third["said"] == f"b at {empty.url} has no chat model: load one"
+    assert (first["message"], first["warning"]) == (f"Ollama calls tools; {use}", False)
+    assert "LM Studio answers with text instead of a tool call; llama 3:8b is" in second["message"]
+    assert third["message"] == f"b at {empty.url} has no chat model: load one"
     assert (second["warning"], diagnosis["settings"]["model"]) == (True, "")
 
 
@@ -394,8 +394,8 @@ def test_doctor_tells_failures_of_a_model_apart(
         outcome = shell("doctor", "--db", chat, "--quick", "--model", "--json")
         findings = {item["subject"]: item for item in outcome.json["findings"]}
         for subject, (is_ok, words) in expected.items():
-            assert findings[subject]["well"] is is_ok, findings
-            assert words in findings[subject]["said"]
+            assert findings[subject]["ok"] is is_ok, findings
+            assert words in findings[subject]["message"]
 
     with serve() as server:
         monkeypatch.setenv("MEMRECALL_BASE_URL", server.url)

@@ -44,10 +44,10 @@ def test_whole_database_is_reported_as_checked(shell: Shell, chat: Path) -> None
     for options in ((), ("--deep",), ("--read-only", "--deep")):
         outcome = shell("doctor", "--db", chat, "--json", *options)
         found = findings(outcome)
-        assert (outcome.code, outcome.json["well"]) == (0, True)
+        assert (outcome.code, outcome.json["ok"]) == (0, True)
         for subject in ("integrity", "tables", "references", "indexes"):
-            assert found[subject]["well"]
-            assert "all rows and indexes" in found[subject]["said"]
+            assert found[subject]["ok"]
+            assert "all rows and indexes" in found[subject]["message"]
         assert ("permissions" in found) == ("--read-only" not in options)
 
 
@@ -77,7 +77,7 @@ def test_damaged_file_is_reported(
     damage(chat)
     size = chat.stat().st_size
     outcome = shell("doctor", "--db", chat, "--json", "--quick")
-    said = " ".join(item["said"] for item in outcome.json["findings"] if not item["well"])
+    said = " ".join(item["message"] for item in outcome.json["findings"] if not item["ok"])
     assert outcome.code == 1
     assert any(part in said for part in problem.split("|"))
     assert chat.stat().st_size == size  # it is not repaired by a new, empty schema
@@ -101,8 +101,8 @@ def test_database_of_another_program_is_named_and_left_alone(
         connection.commit()
     contents = file.read_bytes()
     outcome = shell("doctor", "--db", file, "--json", "--quick")
-    assert (outcome.code, outcome.json["well"]) == (1, False)
-    assert "another program: it has a table 'places'" in findings(outcome)["database"]["said"]
+    assert (outcome.code, outcome.json["ok"]) == (1, False)
+    assert "another program: it has a table 'places'" in findings(outcome)["database"]["message"]
     assert "of another program" in shell("stats", "--db", file).err
     assert file.read_bytes() == contents
     assert list(tmp_path.glob("browser.sqlite*")) == [file]
@@ -115,8 +115,8 @@ def test_index_that_differs_from_the_store_is_reported(shell: Shell, chat: Path)
         connection.commit()
     outcome = shell("doctor", "--db", chat, "--json", "--quick")
     index = findings(outcome)["indexes"]
-    assert (outcome.code, index["well"]) == (1, False)
-    assert "the index of 'ann' has 1 rows that are not stored" in index["said"]
+    assert (outcome.code, index["ok"]) == (1, False)
+    assert "the index of 'ann' has 1 rows that are not stored" in index["message"]
     assert "bad" in shell("doctor", "--db", chat, "--quick").out
 
 
@@ -129,16 +129,16 @@ def test_missing_vectors_are_a_warning(shell: Shell, location: str) -> None:
     asyncio.run(store_without_vectors())
     outcome = shell("doctor", "--db", location, "--quick", "--json")
     vectors = findings(outcome)["vectors"]
-    assert (outcome.code, outcome.json["well"]) == (0, True)
-    assert (vectors["well"], vectors["warning"]) == (True, True)
-    assert "1 rows have none yet" in vectors["said"]
+    assert (outcome.code, outcome.json["ok"]) == (0, True)
+    assert (vectors["ok"], vectors["warning"]) == (True, True)
+    assert "1 rows have none yet" in vectors["message"]
 
 
 def test_server_settings_that_can_lose_writes_are_a_warning(shell: Shell, location: str) -> None:
     """The PostgreSQL server of the tests writes nothing through to the disk."""
     outcome = shell("doctor", "--db", location, "--quick", "--json")
-    warnings = [item["said"] for item in outcome.json["findings"] if item["warning"]]
-    assert (outcome.code, outcome.json["well"]) == (0, True)
+    warnings = [item["message"] for item in outcome.json["findings"] if item["warning"]]
+    assert (outcome.code, outcome.json["ok"]) == (0, True)
     if not location.startswith("postgresql"):
         assert warnings == []
         return

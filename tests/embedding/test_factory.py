@@ -3,7 +3,8 @@
 import pytest
 
 from memrecall.embedding import make_embedder
-from memrecall.embedding.embedders import CHOICES, RemoteEmbedder
+from memrecall.embedding.embedders import CHOICES
+from memrecall.embedding.remote import RemoteEmbedder
 from memrecall.errors import InvalidArgument
 
 from ..cases import check_each
