@@ -26,7 +26,7 @@ from memrecall.evaluation.datasets import (
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.search import SearchRequest
+from memrecall.search import EngineRequest
 from memrecall.search.engine import Search
 from memrecall.settings import Settings
 from memrecall.text.language import language_of
@@ -136,7 +136,7 @@ async def begin_search(library: Library, corpus: Corpus, question: Question) -> 
     await library.store.owners.set_time_zone(question.user_id, question.time_zone or "UTC")
     horizon = question.horizon
     until = horizon and horizon + timedelta(microseconds=1)
-    request = SearchRequest(
+    request = EngineRequest(
         question.query, until=until, now=horizon or corpus.now(question.user_id)
     )
     feed = library.store.feed(question.user_id)

@@ -27,7 +27,7 @@ from memrecall.errors import MemrecallError, WorkerFailed, describe_for_log
 from memrecall.json_objects import make_storable
 from memrecall.messages import strip_markers
 from memrecall.scope import Permission
-from memrecall.search import Hit, SearchRequest
+from memrecall.search import EngineRequest, Hit
 from memrecall.search.request import LONGEST_REQUEST
 from memrecall.search.results import make_hit
 from memrecall.store import BODY_BYTES, NewTrace, measure_body, withhold_contents
@@ -150,7 +150,7 @@ async def _name_other_projects(
         return []
     text = strip_markers(state.conversation.request.text)[:LONGEST_REQUEST]
     times: dict[str, Any] = {"until": state.end_time, "now": state.now, "period": state.period}
-    request = SearchRequest(text, limit=_MAX_OTHERS, **times)
+    request = EngineRequest(text, limit=_MAX_OTHERS, **times)
     try:
         page = await state.library.search(replace(scope, all_projects=True), request)
     except MemrecallError:  # A recall has a result all the same.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.search import Hit, SearchPage, SearchRequest
+from memrecall.search import EngineRequest, Hit, SearchPage
 from memrecall.store import KnowledgeEntry, NewKnowledge
 from memrecall.store.knowledge import Knowledge
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
@@ -82,7 +82,7 @@ class KnowledgeBase(Knowledge):
     async def find(self, query: str, limit: int = 3, tags: Sequence[str] = ()) -> list[Hit]:
         """Return the best entries that are relevant to a query and have all tags, as hits."""
         only = frozenset(await self.keys_with_tags(tags)) if tags else None
-        request = SearchRequest(query, limit=limit, kind="knowledge", only=only)  # Checks them.
+        request = EngineRequest(query, limit=limit, kind="knowledge", only=only)  # Checks them.
         if _STOPS.issuperset(analyze(query).atoms):
             return []
         request = replace(request, limit=max(limit, _CANDIDATES))

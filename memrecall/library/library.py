@@ -32,6 +32,7 @@ from memrecall.library.vectors import VectorWriter, find_vector_db
 from memrecall.progress import Progress, progress_bar
 from memrecall.scope import KEY_MEMBER, Permission, Scope, space_owner
 from memrecall.search import (
+    EngineRequest,
     ExternalVectors,
     IndexCache,
     LexicalQuery,
@@ -306,7 +307,8 @@ class Library:
         refuse_cursor(request.cursor)
         entered = entered or await self.enter(scope, request)
         period = await self.find_period(scope, request.time, request.now, request.time_zone)
-        part = replace(request, share=1 + len(entered), period=request.period or period)
+        part = EngineRequest.of(request)
+        part = replace(part, share=1 + len(entered), period=part.period or period)
         page = await self.search_owners(
             scope, user, entered, lambda owner, version: self.search(owner, part, version)
         )

@@ -19,7 +19,7 @@ from memrecall.memory.records import (
     score_details,
 )
 from memrecall.scope import Scope
-from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
+from memrecall.search import EngineRequest, Hit, SearchPage, put_claims_last
 from memrecall.search.ranking.features import user_to_first_person
 from memrecall.search.results import describe_threshold, join_sources, mark_outdated
 from memrecall.store import MemoryQuery, Store, UserVersion, read_filter
@@ -135,13 +135,13 @@ def _add_sources(page: SearchPage, hits: Sequence[Hit], items: Sequence[dict[str
 
 async def _build_request(
     library: Library, scope: Scope, search: MemorySearch, share: int = 1
-) -> SearchRequest:
+) -> EngineRequest:
     require_limit("limit", search.limit, LARGEST_PAGE)
     covered = covered_kinds(search.kinds)
     # A result may have two rows, a memory and its message, of which one may rank much lower.
     rows = search.limit if len(covered) == 1 else 2 * search.limit + _MORE_ROWS
     kind: Any = next(iter(covered))
-    request = SearchRequest(
+    request = EngineRequest(
         # "The user" is a label that most memories have, and in the graph related to most names.
         user_to_first_person(search.query),
         limit=min(rows, LARGEST_PAGE),
@@ -167,7 +167,7 @@ async def _build_request(
 
 
 async def _search_with_names(
-    library: Library, scope: Scope, request: SearchRequest, user: UserVersion | None
+    library: Library, scope: Scope, request: EngineRequest, user: UserVersion | None
 ) -> SearchPage:
     """Search also for the names that the graph relates to the entities of the query."""
     names = await related_names(library.graph(scope), request.query, request.valid_at)
@@ -175,7 +175,7 @@ async def _search_with_names(
 
 
 async def _fuse_ranks(
-    library: Library, scope: Scope, request: SearchRequest, user: UserVersion | None
+    library: Library, scope: Scope, request: EngineRequest, user: UserVersion | None
 ) -> SearchPage:
     wide = replace(request, threshold=0.0, limit=LARGEST_PAGE)
     pages = [await library.search(scope, replace(wide, mode="keyword"), user)]

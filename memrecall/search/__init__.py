@@ -5,7 +5,7 @@ from memrecall.search.index.cache import IndexCache, SnapshotFolder
 from memrecall.search.index.external import ExternalVectors, VectorDB
 from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
 from memrecall.search.ranking.lexical import all_terms, query_terms
-from memrecall.search.request import LexicalQuery, SearchRequest, SemanticQuery
+from memrecall.search.request import EngineRequest, LexicalQuery, SearchRequest, SemanticQuery
 from memrecall.search.results import (
     DegradeReason,
     Hit,
@@ -17,6 +17,7 @@ from memrecall.search.results import (
 
 __all__ = [
     "DegradeReason",
+    "EngineRequest",
     "ExternalVectors",
     "Hit",
     "IndexCache",

@@ -34,7 +34,7 @@ from memrecall.search.ranking.features import (
 from memrecall.search.ranking.ranker import Ranking, RankPosition, StoredRows, rank
 from memrecall.search.ranking.rerank import RERANKED, can_rerank, rerank, with_lines_before
 from memrecall.search.ranking.scores import BACKGROUND, Noise
-from memrecall.search.request import KINDS, SearchRequest
+from memrecall.search.request import KINDS, EngineRequest, SearchRequest
 from memrecall.search.results import SearchPage, unknown_owner
 from memrecall.store import (
     Reads,
@@ -62,7 +62,7 @@ class Search:
     """One search in progress. Later pages keep the version and the time of the first."""
 
     scope: Scope
-    request: SearchRequest
+    request: EngineRequest
     feed: IndexFeed
     user: UserVersion
     version: int
@@ -126,7 +126,7 @@ class SearchEngine:
         if user is None:
             self._cache.forget(feed.owner)
             return unknown_owner(scope, request)
-        search = self.begin(scope, request, feed, user)
+        search = self.begin(scope, EngineRequest.of(request), feed, user)
         vector, failure = await self.embed_request(search)
         noise = await self.measure_noise(vector)
         async with self._cache.open(feed, user) as columns:
@@ -136,11 +136,11 @@ class SearchEngine:
             sources = await self._withheld_sources(search, columns)
             # By the clock, whatever time the search is about: what expired is gone.
             hidden = sources.union(columns.expired_messages(datetime.now(UTC)))
-            request = search.request
-            if hidden and request.kind != "memory":
-                request = replace(request, exclude=request.exclude | hidden)
+            asked = search.request
+            if hidden and asked.kind != "memory":
+                asked = replace(asked, exclude=asked.exclude | hidden)
             ranking_query = RankingQuery(
-                request, query, vector, search.version, search.now, search.zone, noise
+                asked, query, vector, search.version, search.now, search.zone, noise
             )
             read = partial(self._read_page, search, columns, ranking_query)
             page = await self._store.database.read_together(read, is_search=True)
@@ -185,7 +185,7 @@ class SearchEngine:
         return frozenset(key for row in states if row.sensitive for key in row.source_message_ids)
 
     def begin(
-        self, scope: Scope, request: SearchRequest, feed: IndexFeed, user: UserVersion
+        self, scope: Scope, request: EngineRequest, feed: IndexFeed, user: UserVersion
     ) -> Search:
         """Return a search, or the one that a cursor continues: as of its first page."""
         now = request.now or datetime.now(UTC)

@@ -1,7 +1,7 @@
 """Search requests, checked when they are made."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Literal
 
@@ -39,30 +39,27 @@ class SearchRequest:
     since: datetime | None = None
     until: datetime | None = None
     time: str | None = None  # a period in words, such as "last week"
-    period: TimeSpan | None = None  # what `time` means; None: the search finds out
     role: Role | None = None
     kind: Kind | None = None  # knowledge belongs to the agent and is searched only if requested
     memory_types: tuple[str, ...] = ()
     session_id: str | None = None
     keywords: tuple[str, ...] = ()  # at least one must match
     expansions: tuple[str, ...] = ()  # raise the score, but need not match
-    exclude: frozenset[str] = frozenset()  # keys to be treated as if they were not stored
-    only: frozenset[str] | None = None  # memories or entries that passed the caller's filters
-    only_messages: frozenset[str] | None = None  # messages that passed them
-    with_sources: bool = False  # read the messages of memories; hide those of withheld ones
     now: datetime | None = None  # the reference for "yesterday"; None: the clock
     valid_at: datetime | None = None  # when memories must be valid; None: `now`
-    with_expired: bool = False  # `only` has been checked, and includes expired memories
     time_zone: str | None = None  # the zone for "yesterday"; None: the user's
     cursor: str | None = None
-    share: int = 1  # of how many owners' searches this is one: they divide what costs most
 
     def __post_init__(self) -> None:
         check_query_text(self.query, "the query", LONGEST_REQUEST)
-        _check_choice("mode", self.mode, MODES)
-        _check_choice("syntax", self.syntax, SYNTAXES)
-        if self.kind is not None:
-            _check_choice("kind", self.kind, KINDS)
+        for name, value, choices in (
+            ("mode", self.mode, MODES),
+            ("syntax", self.syntax, SYNTAXES),
+            ("kind", self.kind, (*KINDS, None)),
+        ):
+            if value not in choices:
+                names = ", ".join(filter(None, choices))
+                raise InvalidArgument(f"{name} {value!r} is not known", hint=f"Use {names}")
         require_limit("limit", self.limit, LARGEST_LIMIT)
         is_number = isinstance(self.threshold, int | float)
         if not is_number or not 0.0 <= self.threshold <= 1.0:
@@ -77,6 +74,26 @@ class SearchRequest:
             check_time_zone(self.time_zone)
         for word in (*self.keywords, *self.expansions):
             check_text("a keyword", word)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest(SearchRequest):
+    """A search as the engine runs it, with what only memrecall's own code asks for."""
+
+    period: TimeSpan | None = None  # what `time` means; None: the search finds out
+    exclude: frozenset[str] = frozenset()  # keys to be treated as if they were not stored
+    only: frozenset[str] | None = None  # memories or entries that passed the caller's filters
+    only_messages: frozenset[str] | None = None  # messages that passed them
+    with_sources: bool = False  # read the messages of memories; hide those of withheld ones
+    with_expired: bool = False  # `only` has been checked, and includes expired memories
+    share: int = 1  # number of owners searched together; expensive steps are divided by it
+
+    @classmethod
+    def of(cls, request: SearchRequest) -> "EngineRequest":
+        """Return a caller's request as the engine's."""
+        if isinstance(request, cls):
+            return request
+        return cls(**{item.name: getattr(request, item.name) for item in fields(request)})
 
     @property
     def is_of_part(self) -> bool:
@@ -140,8 +157,3 @@ def check_query_text(text: str, name: str = "query_text", longest: int = MAX_QUE
         raise InvalidArgument(f"{name} is empty", hint="Say what to look for")
     if len(text) > longest:
         raise InvalidArgument(f"{name} has {len(text)} characters", hint=f"Use at most {longest}")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidArgument(f"{name} {value!r} is not known", hint=f"Use {', '.join(choices)}")

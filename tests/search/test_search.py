@@ -9,7 +9,7 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.search import SearchPage, SearchRequest
+from memrecall.search import EngineRequest, SearchPage, SearchRequest
 from memrecall.settings import Settings
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
@@ -44,7 +44,7 @@ def keys(page: SearchPage) -> list[str]:
 
 
 async def find(library: Library, query: str, scope: Scope = LIN, **options: Any) -> SearchPage:
-    return await library.search(scope, SearchRequest(query, **options))
+    return await library.search(scope, EngineRequest(query, **options))
 
 
 TOP_HITS: list[tuple[str, str]] = [

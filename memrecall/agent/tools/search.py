@@ -21,7 +21,7 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.search import Hit, SearchPage, SearchRequest, all_terms
+from memrecall.search import EngineRequest, Hit, SearchPage, all_terms
 from memrecall.search.request import SMALL_PART
 from memrecall.search.results import describe_origin, mark_outdated
 from memrecall.store import Store
@@ -104,7 +104,7 @@ def _refuse(state: RecallState, arguments: SearchMemoriesInput) -> SearchMemorie
     return None
 
 
-def _make_request(state: RecallState, arguments: SearchMemoriesInput) -> SearchRequest:
+def _make_request(state: RecallState, arguments: SearchMemoriesInput) -> EngineRequest:
     since = _parse_moment(state, "since", arguments.since)
     until = _parse_moment(state, "until", arguments.until)
     if arguments.time_range_days is not None:
@@ -115,7 +115,7 @@ def _make_request(state: RecallState, arguments: SearchMemoriesInput) -> SearchR
         until = state.end_time if until is None else min(until, state.end_time)
         since = since and min(since, until)
     messages = state.conversation.messages
-    return SearchRequest(
+    return EngineRequest(
         query=arguments.query[:MAX_QUERY],
         mode=arguments.search_mode,
         # The caller's own messages are removed from the results: ask for as many more.
@@ -146,7 +146,7 @@ def _parse_moment(state: RecallState, name: str, value: str | None) -> datetime 
         ) from None
 
 
-def _relax(request: SearchRequest) -> tuple[SearchRequest, list[str]]:
+def _relax(request: EngineRequest) -> tuple[EngineRequest, list[str]]:
     """Return the search with its content filters turned into words of the query."""
     filters = [*request.keywords, *request.memory_types]
     words = " ".join(value.replace("_", " ") for value in filters)
@@ -154,7 +154,7 @@ def _relax(request: SearchRequest) -> tuple[SearchRequest, list[str]]:
     return replace(request, query=query, keywords=(), memory_types=()), filters
 
 
-async def _search(state: RecallState, request: SearchRequest) -> tuple[SearchPage, int]:
+async def _search(state: RecallState, request: EngineRequest) -> tuple[SearchPage, int]:
     """Return a page without repetitions of the request, and how many there were.
 
     The rows are ranked as if the repetitions were not stored: these are always the best matches,
@@ -178,7 +178,7 @@ async def _find_asked(state: RecallState, hits: Sequence[Hit]) -> set[str]:
     return repetitions | await _find_unfounded(state, hits, repetitions)
 
 
-async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage:
+async def _cached_page(state: RecallState, request: EngineRequest) -> SearchPage:
     """Return a page that may be a minute old; the cache key holds all that could change it."""
     library, scope = state.library, state.scope
     version = await library.read_version(scope, request)
@@ -261,7 +261,7 @@ def source_keys(role: str | None, metadata: Mapping[str, object]) -> list[str]:
 
 
 async def add_sources(
-    store: Store, scope: Scope, request: SearchRequest, hits: Sequence[Hit]
+    store: Store, scope: Scope, request: EngineRequest, hits: Sequence[Hit]
 ) -> list[Hit]:
     """Return the hits with the sources of each answer before it, and without equal answers."""
     by_key = {hit.key: hit for hit in hits}
@@ -285,7 +285,7 @@ async def add_sources(
     return list(ordered.values())
 
 
-def _passes(request: SearchRequest, message: Message) -> bool:
+def _passes(request: EngineRequest, message: Message) -> bool:
     """Return True if the filters of a search accept a message that it did not return."""
     if request.keywords or (request.memory_types and "message" not in request.memory_types):
         return False
@@ -313,7 +313,7 @@ def _source_hit(message: Message, answer: Hit) -> Hit:
 def _answer(
     state: RecallState,
     arguments: SearchMemoriesInput,
-    request: SearchRequest,
+    request: EngineRequest,
     page: SearchPage,
     relaxed: list[str],
     repetitions: int,

@@ -37,7 +37,7 @@ from memrecall.search.ranking.scores import (
     Standardizer,
     significance_of,
 )
-from memrecall.search.request import SearchRequest
+from memrecall.search.request import EngineRequest
 from memrecall.text.language import FIRST_PERSON, STOP_TERMS, is_question
 from memrecall.text.normalize import normalize
 from memrecall.text.query import Query, positive_words
@@ -357,7 +357,7 @@ _MATCHING_COVERAGE, _MATCHING_SIGNIFICANCE = 0.5, 3.0
 class RankingQuery:
     """A request prepared for ranking: parsed, embedded, with its version, time and zone."""
 
-    request: SearchRequest
+    request: EngineRequest
     query: Query | None
     vector: Floats | None
     version: int

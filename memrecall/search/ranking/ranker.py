@@ -41,7 +41,7 @@ from memrecall.search.ranking.scores import (
     combine,
     to_relevance,
 )
-from memrecall.search.request import KINDS, SMALL_PART, Mode, SearchRequest
+from memrecall.search.request import KINDS, SMALL_PART, EngineRequest, Mode
 from memrecall.search.results import (
     ScoreParts,
     SearchPage,
@@ -82,7 +82,7 @@ class VisibleRows(NamedTuple):
 
 
 def visible_rows(
-    columns: Columns, scope: Scope, request: SearchRequest, alive: Mask, now: datetime
+    columns: Columns, scope: Scope, request: EngineRequest, alive: Mask, now: datetime
 ) -> VisibleRows:
     """Apply scope and filters, before anything is ranked."""
     table = columns.table
@@ -147,7 +147,7 @@ def in_scope(columns: Columns, scope: Scope, rows: Mask) -> Mask:
     return rows
 
 
-def living_rows(columns: Columns, request: SearchRequest, version: int) -> Mask:
+def living_rows(columns: Columns, request: EngineRequest, version: int) -> Mask:
     """Return the rows at a version, as if excluded ones had never been written."""
     alive = columns.alive(version)
     rows = [columns.row_of(kind, key) for key in request.exclude for kind in KINDS]
@@ -159,7 +159,7 @@ def living_rows(columns: Columns, request: SearchRequest, version: int) -> Mask:
 
 
 def filter_conditions(
-    columns: Columns, conditions: SearchRequest | MessageFilter
+    columns: Columns, conditions: EngineRequest | MessageFilter
 ) -> Iterator[Mask]:
     """Yield a mask for each filter on time, role and session that is set."""
     table = columns.table
