@@ -87,7 +87,7 @@ def _row_features(example: Example, ranked: Floats, best: npt.NDArray[np.intp]) 
     if len(best):
         total = np.logaddexp.reduce(np.append(ranked, calibration.NO_ANSWER_SCORE))
         columns[:, 0] = ranked - total
-        many = calibration.log_rows(example.support.rows)
+        many = math.log(max(example.support.rows, 2))
         columns[:, 1] = example.evidence["lone"][first].mean() * many
         columns[:, 2] = example.evidence["time"][first].mean()
     return columns

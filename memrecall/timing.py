@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Generic, TypeVar, cast
 
@@ -253,12 +253,12 @@ class _Call(Generic[_Item, _Result]):
             self.future.set_result(outcome)
 
 
+@dataclass(slots=True)
 class _Queue(Generic[_Item, _Result]):
     """The calls that wait in one event loop, and the tasks that do their work."""
 
-    def __init__(self) -> None:
-        self.waiting: list[_Call[_Item, _Result]] = []
-        self.tasks: set[asyncio.Task[None]] = set()
+    waiting: list[_Call[_Item, _Result]] = field(default_factory=list)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
 
 class CallBatcher(Generic[_Item, _Result]):

@@ -237,7 +237,11 @@ class TrackedChanges(MemoryChanges):
         if erased:
             await self._graph.erase(erased)
         revised = [
-            (source, destination, _revise(relation, ends))
+            (
+                source,
+                destination,
+                replace(relation, valid_to=ends.get(relation.relation_id, relation.valid_to)),
+            )
             for source, destination, relation in edges
             if relation.relation_id not in erased
         ]
@@ -392,10 +396,6 @@ def _shift_end(end: datetime | None, *, is_shown: bool) -> datetime | None:
     if end is None or end >= last:
         return _HIDDEN_WITHOUT_END
     return max(end, first + timedelta.resolution) - _HIDDEN_BY
-
-
-def _revise(relation: StoredRelation, ends: Mapping[str, datetime | None]) -> StoredRelation:
-    return replace(relation, valid_to=ends.get(relation.relation_id, relation.valid_to))
 
 
 def _is_hidden(relation: StoredRelation) -> bool:

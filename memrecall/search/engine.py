@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.base import EmbedderBreaker, ThreadedEmbedder, Vectors, embedder_in_time
+from memrecall.embedding.base import EmbedderBreaker, ThreadedEmbedder, embedder_in_time
 from memrecall.embedding.embedders import LocalEmbedder
 from memrecall.embedding.maps import QueryMap
 from memrecall.errors import EmbedderFailed, EmbeddingModelMismatch
@@ -220,8 +220,14 @@ class SearchEngine:
 
     async def embed_conversation(self, search: Search) -> Floats:
         """Return the vector of a query; the last line of several counts more."""
-        query = search.request.query
-        names, share = await self._named_speakers(search)
+        query, names, share = search.request.query, [], 0.0
+        # The lock is released before embedding: a slow embedder must not block other searches.
+        async with self._cache.open(search.feed, search.user) as columns:
+            if columns is not None:
+                stored = columns.speakers(search.version)
+                speakers = await in_process(len(query), find_speakers, query, stored)
+                names = list(speakers.values())
+                _, share = named_rows(columns, list(speakers), columns.alive(search.version))
         # People speak of themselves in the first person. Among many speakers a named one is also
         # spoken of, so that both forms count.
         text = to_first_person(query, names)
@@ -232,17 +238,6 @@ class SearchEngine:
         if names and share < 0.5:
             return mean_direction(vector, await self._embed_text(query), 1 - 2 * share)
         return vector
-
-    async def _named_speakers(self, search: Search) -> tuple[list[str], float]:
-        """Return the names of speakers as the query writes them, and their share of all rows."""
-        # The lock is released before embedding: a slow embedder must not block other searches.
-        async with self._cache.open(search.feed, search.user) as columns:
-            if columns is None:
-                return [], 0.0
-            query, speakers = search.request.query, columns.speakers(search.version)
-            found = await in_process(len(query), find_speakers, query, speakers)
-            _, share = named_rows(columns, list(found), columns.alive(search.version))
-        return list(found.values()), share
 
     def _map(self, vector: Floats) -> Floats:
         return vector if self._query_map is None else self._query_map.apply(vector)
@@ -270,11 +265,6 @@ class SearchEngine:
             self._vectors.pop(next(iter(self._vectors)))
         self._vectors[text] = vector
         return vector
-
-    async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of texts that are no questions, unless that takes too long."""
-        async with self.breaker.in_time(self._seconds):
-            return await self._require_embedder().embed(texts)
 
     def _require_embedder(self) -> Embedder:
         if self._embedder is None:
@@ -317,7 +307,8 @@ class SearchEngine:
         background = self._background
         if background is None or background.shape[1] != len(vector):
             try:
-                self._background = background = await self.embed(BACKGROUND)
+                async with self.breaker.in_time(self._seconds):
+                    self._background = background = await self._embedder.embed(BACKGROUND)
             except EmbedderFailed:
                 return None
         if background.shape[1] != len(vector):  # a plugin, which returns what it likes

@@ -112,12 +112,16 @@ class MessageSearch:
         scores = dict(zip(ranked.keys, ranked.scores, strict=True))
         found = [(by_id[key], score) for key, score in scores.items() if key in by_id]
         kept = found[: self._store.page_limits.cut([message for message, _ in found])]
-        items = _make_items(kept, None if query is None else Highlighter(positive_words(query)))
+        highlighter = None if query is None else Highlighter(positive_words(query))
+        items = []
+        for message, score in kept:
+            marks = ((), ()) if highlighter is None else mark_passages(message.content, highlighter)
+            items.append(ScoredMessage(message, score, *marks))
         is_cut = len(kept) < len(found)
         cursor = None
         if ranked.cursor_after and (ranked.has_more or is_cut):
             cursor = ranked.cursor_after(kept[-1][0].message_id if is_cut else ranked.keys[-1])
-        return ScoredPage(items, cursor, ranked.unembedded, is_cut, ranked.nearest)
+        return ScoredPage(tuple(items), cursor, ranked.unembedded, is_cut, ranked.nearest)
 
     def _page(
         self, scope: Scope, query: LexicalQuery, parsed: Query, columns: Columns, user: UserVersion
@@ -166,17 +170,6 @@ class MessageSearch:
 
 def _unknown_user(scope: Scope) -> NotFound:
     return NotFound(f"there is no user {scope.user_id!r}")
-
-
-def _make_items(
-    found: Sequence[tuple[Message, float]], highlighter: Highlighter | None
-) -> tuple[ScoredMessage, ...]:
-    if highlighter is None:
-        return tuple(ScoredMessage(message, score) for message, score in found)
-    return tuple(
-        ScoredMessage(message, score, *mark_passages(message.content, highlighter))
-        for message, score in found
-    )
 
 
 def check_dimensions(length: int, dimensions: int) -> None:

@@ -188,7 +188,8 @@ class IndexCache:
             slot.users -= 1
             if slot.columns is None and not slot.users:  # erased, or they could not be read
                 self._drop(feed.owner)
-            self._evict()
+            if self._nbytes > self._byte_budget:
+                self._evict()
 
     def loaded_share(self, owner: str) -> float | None:
         """Return how much of an owner's index is loaded, 0 to 1; None if it is not being loaded."""
@@ -229,7 +230,9 @@ class IndexCache:
         columns = slot.columns
         # Absent while a batch is applied: a failure must not leave half of a change behind.
         slot.columns = None
-        if columns is not None and self._has_outgrown(feed, columns):
+        # The vectors of an agent's knowledge are always in memory.
+        external = self._external if isinstance(feed, ChangeFeed) else None
+        if columns is not None and external is not None and external.has_outgrown(columns):
             columns = None
         if columns is not None and not _precedes(columns, version):
             # Another search has moved ahead since the version was read, or the history changed.
@@ -281,12 +284,6 @@ class IndexCache:
             saved.vectors = empty.vectors
         slot.saved_rows = saved.rows
         return saved
-
-    def _has_outgrown(self, feed: IndexFeed, columns: Columns) -> bool:
-        # The vectors of an agent's knowledge are always in memory.
-        if self._external is None or not isinstance(feed, ChangeFeed):
-            return False
-        return self._external.has_outgrown(columns)
 
     def _label(self, columns: Columns) -> str | None:
         """Return what distinguishes snapshots: the model, and whether vectors are included."""

@@ -153,10 +153,6 @@ class RowTable:
             larger[: self._size] = column[: self._size]
             self._columns[name] = larger
 
-    def end_row(self, row: int, change_no: int) -> None:
-        """Mark a row as dead from this change on."""
-        self._columns["died"][row] = change_no
-
     def neighbours(self, version: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the previous and next message of each row's session as of a version; -1: none."""
         before = np.full(self._size, -1, dtype=np.int32)
@@ -217,7 +213,10 @@ class Columns:
         """Append the next batch of changes."""
         # Before the rows: one that is stored again under an erased key is newer.
         for row in changes.tombstones:
-            self._erase(KINDS.index(row.kind), row.key, row.change_no)
+            erased = self._row_of[KINDS.index(row.kind)].pop(row.key, None)
+            if erased is not None:
+                self.table.died[erased] = row.change_no
+                self.has_erased = True
         for kind, rows in (
             (MESSAGE, changes.messages),
             (MEMORY, changes.memories),
@@ -244,14 +243,8 @@ class Columns:
     def _register(self, kind: int, key: str, change_no: int, at: int) -> None:
         earlier = self._row_of[kind].get(key)
         if earlier is not None:
-            self.table.end_row(earlier, change_no)
+            self.table.died[earlier] = change_no
         self._row_of[kind][key] = at
-
-    def _erase(self, kind: int, key: str, change_no: int) -> None:
-        row = self._row_of[kind].pop(key, None)
-        if row is not None:
-            self.table.end_row(row, change_no)
-            self.has_erased = True
 
     def cached(
         self, name: str, compute: Callable[[], Derived], version: int | None = None

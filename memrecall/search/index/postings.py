@@ -121,7 +121,8 @@ class Segment:
         starts = starts[starts + len(phrase) <= len(self.atoms)]
         for at, choices in enumerate(phrase):
             cost.spend(len(starts))
-            starts = starts[_is_one_of(self.atoms[starts + at], choices)]
+            atoms = self.atoms[starts + at]
+            starts = starts[atoms == choices[0] if len(choices) == 1 else np.isin(atoms, choices)]
             if not len(starts):
                 break
         rows = np.searchsorted(self.atom_offsets, starts, side="right") - 1
@@ -129,7 +130,8 @@ class Segment:
 
     def _rows_with_all(self, phrase: Sequence[Ids], cost: QueryCost) -> npt.NDArray[np.int64]:
         """Return the rows with all atoms of a phrase, in any order; the rarest are read first."""
-        spans = [self.spans(choices.astype(np.int64)) for choices in _distinct(phrase)]
+        distinct = {choices.tobytes(): choices for choices in phrase}.values()
+        spans = [self.spans(choices.astype(np.int64)) for choices in distinct]
         rows: npt.NDArray[np.int64] | None = None
         for places in sorted(spans, key=lambda places: sum(end - start for start, end in places)):
             docs = np.concatenate([self.docs[start:end] for start, end in places])
@@ -140,14 +142,6 @@ class Segment:
             if not len(rows):
                 break
         return np.zeros(0, dtype=np.int64) if rows is None else rows
-
-
-def _distinct(phrase: Sequence[Ids]) -> Iterable[Ids]:
-    return {choices.tobytes(): choices for choices in phrase}.values()
-
-
-def _is_one_of(values: Ids, choices: Ids) -> npt.NDArray[np.bool_]:
-    return values == choices[0] if len(choices) == 1 else np.isin(values, choices)
 
 
 def build_segment(lines: Sequence[str], vocabulary: Vocabulary) -> Segment:
@@ -217,6 +211,7 @@ def merge_segments(segments: Sequence[Segment]) -> Segment:
         frequencies[target] = segment.frequencies
         free[place] += sizes
         first_row += segment.rows
+    row_sizes = np.concatenate([np.diff(segment.atom_offsets) for segment in segments])
     return Segment(
         rows=first_row,
         keys=keys,
@@ -225,10 +220,5 @@ def merge_segments(segments: Sequence[Segment]) -> Segment:
         frequencies=frequencies,
         lengths=np.concatenate([segment.lengths for segment in segments]),
         atoms=np.concatenate([segment.atoms for segment in segments]),
-        atom_offsets=_join_offsets([segment.atom_offsets for segment in segments]),
+        atom_offsets=np.concatenate([[0], np.cumsum(row_sizes)]).astype(np.int64),
     )
-
-
-def _join_offsets(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    sizes = np.concatenate([np.diff(part) for part in parts])
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

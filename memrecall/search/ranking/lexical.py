@@ -148,7 +148,11 @@ def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
 
 def term_spans(columns: Columns, terms: Terms) -> list[Spans]:
     """Return where the postings of each term are."""
-    keys = np.array([_term_key(columns, term) for term in terms], dtype=np.int64)
+    keys = np.full(len(terms), -1, dtype=np.int64)  # no term has this key
+    for at, term in enumerate(terms):
+        numbers = [columns.vocabulary.get(part, -1) for part in term]
+        if -1 not in numbers:
+            keys[at] = numbers[0] if len(numbers) == 1 else bigram_key(*numbers)
     by_segment = [segment.spans(keys) for segment in columns.segments]
     return [[spans[at] for spans in by_segment] for at in range(len(terms))]
 
@@ -188,7 +192,10 @@ def weigh_terms(
     mask = None if total == columns.rows else counted
     weights = []
     for weight, term_span in zip(terms.values(), spans, strict=True):
-        frequency = _document_frequency(columns, term_span, mask)
+        if mask is None:
+            frequency = sum(end - start for start, end in term_span)
+        else:
+            frequency = _document_frequency(columns, term_span, mask)
         weights.append(weight * math.log(1 + (total - frequency + 0.5) / (frequency + 0.5)))
     lengths = columns.lengths()
     average = _average_length(columns) if mask is None else float(lengths[mask].mean())
@@ -209,14 +216,6 @@ def score_terms(columns: Columns, spans: Sequence[Spans], weights: TermWeights) 
     return np.bincount(rows, gains, columns.rows).astype(np.float32)
 
 
-def _term_key(columns: Columns, term: SearchTerm) -> int:
-    """Return the key of a term's postings; -1, which no term has, if it is not indexed."""
-    numbers = [columns.vocabulary.get(part, -1) for part in term]
-    if -1 in numbers:
-        return -1
-    return numbers[0] if len(numbers) == 1 else bigram_key(*numbers)
-
-
 def _average_length(columns: Columns) -> float:
     return columns.cached("average_length", lambda: float(columns.lengths().mean()))
 
@@ -235,10 +234,8 @@ def _length_norms(columns: Columns, average: float) -> Floats:
     return compute()
 
 
-def _document_frequency(columns: Columns, spans: Spans, counted: Mask | None) -> int:
-    """Return how many of the counted rows have a term; without a mask, all rows count."""
-    if counted is None:
-        return sum(end - start for start, end in spans)
+def _document_frequency(columns: Columns, spans: Spans, counted: Mask) -> int:
+    """Return how many of the counted rows have a term."""
     frequency = first_row = 0
     for segment, (start, end) in zip(columns.segments, spans, strict=True):
         part = counted[first_row : first_row + segment.rows]

@@ -170,6 +170,8 @@ def _row_features(ranking: Ranking, places: Sequence[int], lines: _Lines) -> dic
     vectors = cast(VectorBlocks, ranking.columns.vectors)  # see `can_rerank`
     own, previous = vectors.take(rows), vectors.take(before)
     asked = cast(Floats, query.vector)
+    both = own + previous
+    lengths = np.linalg.norm(both, axis=1, keepdims=True)
     asked_before = has_before & table.asks[before]
     features = {name: ranking.features[name][at] for name in _SEARCH_FEATURES}
     return features | {
@@ -177,7 +179,7 @@ def _row_features(ranking: Ranking, places: Sequence[int], lines: _Lines) -> dic
         "place": np.log1p(np.arange(len(at))),
         "cosine": _relative(own @ asked),
         "cosine_before": _relative(previous @ asked),
-        "cosine_both": _relative(_unit(own + previous) @ asked),
+        "cosine_both": _relative((both / np.maximum(lengths, 1e-9)) @ asked),
         "cosine_question": _asked_recently(ranking, lines, asked),
         "asks": table.asks[rows],
         "questions": [_question_share(text) for text in lines.texts],
@@ -263,14 +265,10 @@ def _time_features(
     }
 
 
-def _unit(vectors: Floats) -> Floats:
-    units: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-    return units
-
-
 def _query_features(ranking: Ranking, columns: Mapping[str, Any]) -> Floats:
     text, support = ranking.query.request.query.strip(), cast(QuerySupport, ranking.support)
     last = text.split("\n")[-1]
+    best = np.sort(ranking.scores)[::-1][:10]
     values = (
         is_question(last),
         FIRST_PERSON.search(last) is not None,
@@ -284,15 +282,10 @@ def _query_features(ranking: Ranking, columns: Mapping[str, Any]) -> Floats:
         np.mean(columns["lone"]),
         np.max(columns["voice"]),
         np.max(columns["tokens_best"]),
-        _lead(ranking.scores),
+        # How far the best score is above the next nine.
+        float(best[0] - best[1:].mean()) if len(best) > 1 else 0.0,
     )
     return np.array(values, dtype=np.float32)
-
-
-def _lead(scores: Floats) -> float:
-    """Return how far the best score is above the next nine."""
-    best = np.sort(scores)[::-1][:10]
-    return float(best[0] - best[1:].mean()) if len(best) > 1 else 0.0
 
 
 class RankingNetwork:

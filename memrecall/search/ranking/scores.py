@@ -223,7 +223,7 @@ def calibrate(
     first = best[:TOP_ROWS]
     rivals = np.logaddexp.reduce(scores[best].astype(np.float64), initial=NO_ANSWER_SCORE)
     odds = ROW.share * (scores - np.float32(rivals))
-    odds += ROW.lone_of_many * _mean(features["lone"][first]) * log_rows(support.rows)
+    odds += ROW.lone_of_many * _mean(features["lone"][first]) * math.log(max(support.rows, 2))
     odds += ROW.time * _mean(features["time"][first]) + ROW.bias
     leads = discount_time(
         scores[best], {name: features[name][best] for name in ("time", "nearby")}, support.known
@@ -260,7 +260,7 @@ def answer_features(best: Floats, support: QuerySupport) -> AnswerWeights:
     """Return what the weights of the same names are multiplied with."""
     rest = best[1:_GAP_ROWS]
     gap = float(best[0]) - _mean(rest) if len(rest) else 0.0
-    many = log_rows(support.rows)
+    many = math.log(max(support.rows, 2))
     return AnswerWeights(
         known=support.known,
         significance=min(support.significance, _MAX_SIGNIFICANCE),
@@ -271,11 +271,6 @@ def answer_features(best: Floats, support: QuerySupport) -> AnswerWeights:
         personal=float(support.is_personal),
         bias=1.0,
     )
-
-
-def log_rows(rows: int) -> float:
-    """Return log(rows), the store-size feature."""
-    return math.log(max(rows, 2))
 
 
 BACKGROUND: tuple[str, ...] = tuple(
