@@ -226,3 +226,110 @@ class Scope:
     def with_session(self, session_id: str) -> "Scope":
         """Return a scope of the same user and agent in another session."""
         return replace(self, session_id=session_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeBinding:
+    """The part of the scope that trusted code has fixed; a call may add to it, not change it."""
+
+    user_id: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    permissions: frozenset[Permission] = frozenset()
+    project: str | None = None
+    all_projects: bool = False
+    spaces: tuple[str, ...] = ()
+    member: str | None = None
+    role: SpaceRole | None = None
+
+    def __post_init__(self) -> None:
+        # Checks the ids now, not at the first call.
+        self.scope(DEFAULT_NAME if self.user_id is None else None)
+
+    @property
+    def has_user(self) -> bool:
+        """True if calls need not name a user."""
+        return self.user_id is not None
+
+    def scope(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        project: str | None = None,
+        run_id: str | None = None,
+    ) -> Scope:
+        """Return the scope of a call; without a user it is the user `default`.
+
+        Raises InvalidArgument if neither the binding nor the call names a user, agent or session.
+        """
+        user = _join("user_id", self.user_id, user_id)
+        agent = _join("agent_id", self.agent_id, agent_id)
+        session = _join("session_id", self.session_id, named_session(session_id, run_id))
+        if user is None and agent is None and session is None:
+            raise InvalidArgument(
+                "user_id, agent_id and session_id are all missing",
+                hint="Pass user_id, or bind one: Memory(user_id=…)",
+            )
+        return Scope(
+            DEFAULT_NAME if user is None else user,
+            agent,
+            session,
+            self.permissions,
+            _join("project", self.project, project),
+            self.all_projects,
+            self.spaces,
+            self.member,
+            self.role,
+        )
+
+    def narrow(
+        self,
+        user_id: str | None,
+        agent_id: str | None,
+        session_id: str | None,
+        permissions: Iterable[Permission] | None,
+        project: str | None,
+        all_projects: bool,
+        spaces: Iterable[str] | None,
+        member: str | None,
+    ) -> "ScopeBinding":
+        """Return a binding with more ids bound and no permission that this one lacks."""
+        granted = (
+            self.permissions if permissions is None else frozenset(map(Permission, permissions))
+        )
+        if extra := sorted(granted - self.permissions):
+            raise InvalidArgument(
+                f"this memory does not have the permission {extra[0].value!r}",
+                hint="Create the Memory with that permission",
+            )
+        return ScopeBinding(
+            _join("user_id", self.user_id, user_id),
+            _join("agent_id", self.agent_id, agent_id),
+            _join("session_id", self.session_id, session_id),
+            granted,
+            _join("project", self.project, project),
+            self.all_projects if self.project is not None else all_projects,
+            self.spaces if spaces is None else tuple(dict.fromkeys(spaces)),
+            _join("member", self.member, member),
+            self.role,
+        )
+
+
+def _join(name: str, bound: str | None, value: str | None) -> str | None:
+    if bound is not None and value is not None and value != bound:
+        raise InvalidArgument(
+            f"this memory is bound to {name} {bound!r} and cannot serve {value!r}",
+            hint="Create another Memory for it",
+        )
+    return value if bound is None else bound
+
+
+def named_session(session_id: str | None, run_id: str | None) -> str | None:
+    """Return the session that a call names, as `session_id` or as `run_id`."""
+    if session_id is not None and run_id is not None and session_id != run_id:
+        raise InvalidArgument(
+            f"session_id {session_id!r} and run_id {run_id!r} differ",
+            hint="They mean the same: pass one of them",
+        )
+    return run_id if session_id is None else session_id

@@ -192,7 +192,7 @@ async def sqlite_library(
 def sentence_extractor(monkeypatch: pytest.MonkeyPatch) -> SentenceExtractor:
     """The extractor of every memory and service that the test opens, in place of a model's."""
     extractor = SentenceExtractor()
-    for module in ("memrecall.memory.base", "memrecall.server.mcp.server"):
+    for module in ("memrecall.memory.memory", "memrecall.server.mcp.server"):
         monkeypatch.setattr(f"{module}.make_extractor", lambda *_: extractor)
     return extractor
 

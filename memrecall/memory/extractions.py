@@ -23,7 +23,7 @@ from memrecall.extraction.protocol import Utterance
 from memrecall.library.library import Library
 from memrecall.memory.ingest import ADD_JOB, CONTEXT, Addition, Derived, Ingestor
 from memrecall.memory.jobs import ENDED, KEPT, LEASE, WORK, Jobs
-from memrecall.memory.records import to_utterance
+from memrecall.memory.results import to_utterance
 from memrecall.memory.summaries import SUMMARIES_JOB
 from memrecall.progress import Advance
 from memrecall.scope import DEFAULT_NAME, Scope, space_of

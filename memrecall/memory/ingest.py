@@ -18,13 +18,13 @@ from memrecall.extraction.protocol import (
     Extractor,
     Fact,
     KnownMemory,
+    Relation,
     Utterance,
 )
 from memrecall.extraction.summaries import summarise_with
 from memrecall.library.library import Library
-from memrecall.memory.graph import write_relations
 from memrecall.memory.jobs import WORK, Jobs, Processes, run_process
-from memrecall.memory.records import StoredMessages, outcome_item, to_utterance, to_utterances
+from memrecall.memory.results import StoredMessages, outcome_item, to_utterance, to_utterances
 from memrecall.memory.summaries import SummaryWriter
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
@@ -33,6 +33,7 @@ from memrecall.store import (
     GONE,
     NOT_ENDED,
     MemoryQuery,
+    NewRelation,
     PlanOutcome,
     PlanStep,
     Reading,
@@ -319,7 +320,7 @@ class Ingestor:
         utterances: Sequence[Utterance],
         outcomes: Sequence[PlanOutcome],
     ) -> list[dict[str, Any]]:
-        relations = await write_relations(self._library, scope, extracted, utterances)
+        relations = await self._write_relations(scope, extracted, utterances)
         # The graph takes each relation for the latest one; the memories know better.
         added = [o.memory_key for o in outcomes if o.memory_key and o.event in ("ADD", "UPDATE")]
         states = await self._library.store.memories(scope).get_states(added) if added else []
@@ -328,6 +329,35 @@ class Ingestor:
         await self._library.changes(scope).follow_neighbours(keys)
         return relations
 
+    async def _write_relations(
+        self, scope: Scope, extracted: Extracted, utterances: Sequence[Utterance]
+    ) -> list[dict[str, Any]]:
+        """Write the entities and relations that were extracted from messages into the graph."""
+        if not extracted.relations and not extracted.entities:
+            return []
+        await self._library.claim_for_graph(scope)
+        graph = self._library.graph(scope)
+        times = {u.message_id: u.ts for u in utterances if u.ts is not None}
+        types = {entity.name[:NAME_LENGTH]: entity.type for entity in extracted.entities}
+        await graph.add(
+            dict(types), [_new_relation(relation, times) for relation in extracted.relations]
+        )
+        for entity in extracted.entities:
+            name, sources = entity.name[:NAME_LENGTH], tuple(filter(None, entity.source_ids))
+            for alias in (alias[:NAME_LENGTH] for alias in entity.aliases):
+                if name == USER:  # The message is evidence of the name, not of "user".
+                    await graph.merge(alias, name, ())
+                await graph.merge(name, alias, sources)
+        return [
+            {
+                "source": relation.source,
+                "relationship": relation.relationship,
+                "destination": relation.destination,
+                "ended": relation.ended,
+            }
+            for relation in extracted.relations
+        ]
+
     async def extract_graph(self, scope: Scope, utterances: Sequence[Utterance]) -> dict[str, Any]:
         """Write only the entities and relations of messages; return them."""
         if self._extractor is None:
@@ -335,7 +365,7 @@ class Ingestor:
         extracted = await self.read(scope, utterances)
         return {
             "entities": [{"name": e.name, "type": e.type} for e in extracted.entities],
-            "relations": await write_relations(self._library, scope, extracted, utterances),
+            "relations": await self._write_relations(scope, extracted, utterances),
             "problems": [extracted.problem] if extracted.problem else [],
         }
 
@@ -347,7 +377,7 @@ class Ingestor:
             source = record.source_message_ids[-1] if record.source_message_ids else ""
             said = Utterance(source, record.speaker, Role.USER, record.content, record.since)
             extracted = await self.read(scope, [said])
-            await write_relations(self._library, scope, extracted, [said])
+            await self._write_relations(scope, extracted, [said])
         await self._library.changes(scope).follow_neighbours([record.memory_key])
 
     async def remember(
@@ -504,6 +534,20 @@ async def _report_failure(name: str, work: Awaitable[Result], problems: list[str
     except Exception as error:
         problems.append(f"{name}: {type(error).__name__}: {error}")
         return None
+
+
+def _new_relation(relation: Relation, times: Mapping[str, datetime]) -> NewRelation:
+    # A message that is not stored has no id, and cannot be a source.
+    ids = tuple(filter(None, relation.source_ids))
+    return NewRelation(
+        relation.source[:NAME_LENGTH],
+        relation.relationship[:NAME_LENGTH],
+        relation.destination[:NAME_LENGTH],
+        ids,
+        relation.valid_from,
+        relation.ended,
+        said_at=max((times[name] for name in ids if name in times), default=None),
+    )
 
 
 def _to_known(record: MemoryRecord) -> KnownMemory:

@@ -16,7 +16,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import USER
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.library.library import Library
-from memrecall.memory.records import memory_item
+from memrecall.memory.results import memory_item
 from memrecall.scope import Scope
 from memrecall.search.ranking.lexical import rank_texts
 from memrecall.store import (

@@ -1,37 +1,26 @@
-"""Retention: jobs, sweeps by policy, deletion, export, import and erasure of a user's data."""
+"""Retention: policies, the sweeps that apply them, and the times of recall that they need."""
 
-import asyncio
 import hashlib
-import json
+import logging
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import aclosing
-from dataclasses import dataclass, fields, replace
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from memrecall.errors import InvalidArgument
-from memrecall.importers.importer import parse_records
+from memrecall.errors import InvalidArgument, StorageError
 from memrecall.library.library import Library
-from memrecall.memory.base import MemoryBase
-from memrecall.memory.jobs import Schedule
-from memrecall.memory.kinds import Kinds, covered_kinds
-from memrecall.memory.records import iterate_users
 from memrecall.scope import Scope
 from memrecall.settings import Settings, parse_object
-from memrecall.store import AuditEntry, MemoryQuery, Store
-from memrecall.store.transfer import ImportCounts
+from memrecall.store import MemoryQuery, Store
 from memrecall.types import MemoryRecord
+
+_log = logging.getLogger(__name__)
 
 _SWEEP, _EXPIRED = "sweep", "expired"
 _PAGE = 500
-# The tables of each kind, with what is derived from it.
-_TABLES_OF = {
-    "memory": ("memories", "revisions", "entities", "aliases", "relations"),
-    "message": ("messages", "summaries", "checkpoints"),
-}
-_KINDS = _TABLES_OF.keys()
+MOST_PENDING = 500  # times of recall that are written at once
 _DAY = timedelta(days=1)
 _EXAMPLE = '{"hours": 24, "older_than_days": 90, "purge": false}'
 
@@ -101,6 +90,36 @@ class SweepOptions:
                     f"{name} {value!r} of a sweep is a {type(value).__name__}",
                     hint=f"Pass a {kind.__name__}",
                 )
+
+
+class RecallTimes:
+    """Pending updates of when memories were last recalled, written in batches."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pending: dict[str, set[str]] = {}
+
+    def add(self, user_id: str, keys: Iterable[str]) -> bool:
+        """Note recalled memories; return True if it is time to flush."""
+        if new := set(keys):  # users without hits would be remembered without end
+            self._pending.setdefault(user_id, set()).update(new)
+        return sum(map(len, self._pending.values())) >= MOST_PENDING
+
+    def discard(self, user_id: str) -> None:
+        """Drop the pending updates of a user."""
+        self._pending.pop(user_id, None)
+
+    async def flush(self) -> None:
+        """Write the pending updates; a database that cannot be written is only logged."""
+        pending, self._pending = self._pending, {}
+        if self._store.database.is_read_only:
+            return
+        now = datetime.now(UTC)
+        for user_id, keys in pending.items():
+            try:
+                await self._store.memories(Scope.of_owner(user_id)).mark_recalled(sorted(keys), now)
+            except StorageError as error:
+                _log.warning("the times of the last recall were not stored: %s", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,187 +228,3 @@ def _over_budget(candidates: list[_Candidate], most: int) -> Iterator[str]:
     for candidate in ordered[most:]:
         if not candidate.pinned:
             yield candidate.key
-
-
-class RetentionMixin(MemoryBase):
-    """Jobs, sweeps, transfer and erasure of a user's data."""
-
-    async def job(self, job_id: str, *, wait: bool = False) -> dict[str, Any]:
-        """Return the state of a background job: running, done or failed."""
-        jobs, owner = self._shared.jobs, self._binding.user_id
-        resources = await self._open()
-        running = resources.extractions.find_running(job_id)
-        if running is not None and owner in (None, running.scope.user_id):
-            if not wait:
-                return running.state
-            await asyncio.wait([running.task])
-            return await jobs.find(resources.library.store, job_id, running.scope.user_id)
-        if wait or owner is None:
-            return await jobs.wait(job_id, owner) if wait else jobs.state(job_id, owner)
-        return await jobs.find(resources.library.store, job_id, owner)
-
-    async def resume(self) -> None:
-        """Go on with what other processes leave: vectors, summaries, additions and extractions."""
-        resources = await self._open()
-        resources.library.vectors.resume()
-        resources.extractions.resume()
-
-    async def jobs(self, user_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the background jobs of a user's last day, the latest first."""
-        scope = self._scope(user_id)
-        return await self._shared.jobs.list((await self._open()).library.store, scope.user_id)
-
-    def running_jobs(self, user_id: str | None = None) -> int:
-        """Return how many jobs of a user are running."""
-        return self._shared.jobs.running(self._scope(user_id).user_id)
-
-    async def sweep(
-        self,
-        policy: Policy | None = None,
-        *,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        all_users: bool = False,
-        dry_run: bool = True,
-        purge: bool = False,
-        now: datetime | None = None,
-    ) -> dict[str, Any]:
-        """Report what a policy removes; with `dry_run=False`, remove it.
-
-        With `all_users` every user is swept in turn and only the counts are returned.
-        """
-        options = SweepOptions(policy or Policy(), dry_run, purge, now or datetime.now(UTC))
-        if not all_users:
-            return await self._sweep_user(self._scope(user_id, agent_id), options)
-        if user_id is not None or self._binding.has_user:
-            raise InvalidArgument(
-                "user_id and all_users are mutually exclusive", hint="Leave out one of them"
-            )
-        return await self._sweep_all_users(agent_id, options, asyncio.Event())
-
-    async def _sweep_all_users(
-        self, agent_id: str | None, options: SweepOptions, stopping: asyncio.Event
-    ) -> dict[str, Any]:
-        """Sweep user by user, until all are done or `stopping` is set."""
-        users = matches = removed = 0
-        reasons: Counter[str] = Counter()
-        async for user in iterate_users((await self._open()).library.store, spaces=True):
-            if stopping.is_set():
-                break
-            scope = Scope.of_owner(user, agent_id, permissions=self._binding.permissions)
-            report = await self._sweep_user(scope, options)
-            users += bool(report["found"])
-            matches += report["found"]
-            removed += report["removed"]
-            reasons += report["reasons"]
-        counts = {"users": users, "found": matches, "removed": removed, "reasons": dict(reasons)}
-        return {"dry_run": options.dry_run, **counts}
-
-    async def _sweep_user(self, scope: Scope, options: SweepOptions) -> dict[str, Any]:
-        resources = await self._open()
-        await resources.recall_times.flush()
-        return await sweep_scope(resources.library, scope, options)
-
-    async def schedule_sweeps(
-        self,
-        every_seconds: float,
-        policy: Policy | None = None,
-        *,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        dry_run: bool = False,
-        purge: bool = False,
-        report: Callable[[dict[str, Any]], object] | None = None,
-    ) -> Schedule:
-        """Sweep at an interval while this memory is open; the first sweep follows one interval.
-
-        Sweeps the bound or named user, else all users. `report` is called with each result.
-        """
-        if not isinstance(every_seconds, int | float) or not every_seconds > 0:
-            raise InvalidArgument(
-                f"every_seconds {every_seconds!r} is no positive number", hint="Pass a number"
-            )
-        all_users = user_id is None and not self._binding.has_user
-        first = SweepOptions(policy or Policy(), dry_run, purge, datetime.now(UTC))
-
-        async def run_once(stopping: asyncio.Event) -> None:
-            options = replace(first, now=datetime.now(UTC))
-            if all_users:
-                result = await self._sweep_all_users(agent_id, options, stopping)
-            else:
-                result = await self._sweep_user(self._scope(user_id, agent_id), options)
-            if report is not None:
-                report(result)
-
-        schedule = Schedule("a scheduled sweep", every_seconds, run_once)
-        self._shared.schedules.append(schedule)
-        return schedule
-
-    async def export(
-        self, user_id: str | None = None, project: str | None = None, *, kinds: Kinds = "all"
-    ) -> AsyncGenerator[str, None]:
-        """Yield all data of a user, or of a project, as JSON lines that `import_` accepts.
-
-        `kinds` "memories" or "messages" leaves out the others, and what is derived from them.
-        """
-        omitted = {table for kind in _KINDS - covered_kinds(kinds) for table in _TABLES_OF[kind]}
-        scope = self._scope_without_agent(user_id, project)
-        resources = await self._open()
-        await resources.recall_times.flush()
-        await self._log_transfer("export", scope)
-        rows = resources.library.export_user(scope.user_id, scope.read_project)
-        async with aclosing(rows) as records:
-            async for record in records:
-                if record["table"] not in omitted:
-                    yield json.dumps(record, ensure_ascii=False)
-
-    async def import_(
-        self, lines: Iterable[str | bytes], user_id: str | None = None, *, invite: bool = False
-    ) -> ImportCounts:
-        """Import the lines of `export`, all or none; return the counts by table.
-
-        With `invite`, users whom the export of a space names become members when they accept.
-        """
-        scope = self._scope_without_agent(user_id)
-        library = (await self._open()).library
-        records = await asyncio.to_thread(parse_records, list(lines))
-        member = scope if scope.space else None
-        counts = await library.import_user(scope.user_id, records, member, invite=invite)
-        await self._log_transfer("import", scope, sum(counts.values()))
-        return counts
-
-    async def _log_transfer(self, action: str, scope: Scope, count: int = 1) -> None:
-        library = (await self._open()).library
-        if not library.settings.read_only:
-            await library.store.audit(scope).add(AuditEntry(action, self._actor, count=count))
-
-    async def erase(
-        self, user_id: str | None = None, *, with_contributions: bool = False
-    ) -> dict[str, int]:
-        """Erase a user completely: rows, vectors, snapshots, traces and checkpoints.
-
-        What they wrote to spaces stays there under another name, unless `with_contributions`.
-        """
-        scope = self._scope_without_agent(user_id)
-        if scope.project is not None:
-            raise InvalidArgument("this memory is bound to a project", hint="Use erase_project")
-        return await self._erase_owner(scope.user_id, with_contributions=with_contributions)
-
-    async def _erase_owner(self, owner: str, **options: bool) -> dict[str, int]:
-        resources = await self._open()
-        await resources.extractions.stop(owner)
-        await self._shared.jobs.forget(owner)
-        resources.recall_times.discard(owner)
-        for key in [key for key in self._shared.sessions if key[0] == owner]:
-            del self._shared.sessions[key]
-        return (await resources.library.erase_user(owner, **options)).as_dict()
-
-    def _scope_without_agent(self, user_id: str | None, project: str | None = None) -> Scope:
-        """Return the scope of a call that covers all agents and sessions of a user."""
-        if self._binding.agent_id is not None:
-            raise InvalidArgument(
-                f"this memory is bound to agent {self._binding.agent_id!r}, "
-                "but the call covers all agents of a user",
-                hint="Use a Memory that is not bound to an agent",
-            )
-        return self._scope(user_id, None, None, project)

@@ -1,17 +1,16 @@
 """Memory search: the engine's ranking or a plain rank fusion, and filters."""
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from memrecall.errors import StorageError
+from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
-from memrecall.memory.graph import related_names
-from memrecall.memory.kinds import Kinds, covered_kinds
-from memrecall.memory.records import (
+from memrecall.memory.results import (
+    Kinds,
+    covered_kinds,
     hit_item,
     name_authors,
     quote_conflicts,
@@ -22,46 +21,16 @@ from memrecall.scope import Scope
 from memrecall.search import EngineRequest, Hit, SearchPage, put_claims_last
 from memrecall.search.ranking.features import user_to_first_person
 from memrecall.search.results import describe_threshold, join_sources, mark_outdated
-from memrecall.store import MemoryQuery, Store, UserVersion, read_filter
+from memrecall.store import Graph, MemoryQuery, UserVersion, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
+from memrecall.text.normalize import entity_key
 from memrecall.text.times import TimeSpan
 from memrecall.types import Message, format_time
 
-_log = logging.getLogger(__name__)
-
-MOST_PENDING = 500
 _MORE_ROWS = 20
+MOST_RELATED_NAMES = 8
+_MOST_RELATIONS = 200
 _RANK_CONSTANT = 60  # the usual constant of reciprocal rank fusion
-
-
-class RecallTimes:
-    """Pending updates of when memories were last recalled, written in batches."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._pending: dict[str, set[str]] = {}
-
-    def add(self, user_id: str, keys: Iterable[str]) -> bool:
-        """Note recalled memories; return True if it is time to flush."""
-        if new := set(keys):  # users without hits would be remembered without end
-            self._pending.setdefault(user_id, set()).update(new)
-        return sum(map(len, self._pending.values())) >= MOST_PENDING
-
-    def discard(self, user_id: str) -> None:
-        """Drop the pending updates of a user."""
-        self._pending.pop(user_id, None)
-
-    async def flush(self) -> None:
-        """Write the pending updates; a database that cannot be written is only logged."""
-        pending, self._pending = self._pending, {}
-        if self._store.database.is_read_only:
-            return
-        now = datetime.now(UTC)
-        for user_id, keys in pending.items():
-            try:
-                await self._store.memories(Scope.of_owner(user_id)).mark_recalled(sorted(keys), now)
-            except StorageError as error:
-                _log.warning("the times of the last recall were not stored: %s", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +139,23 @@ async def _search_with_names(
     library: Library, scope: Scope, request: EngineRequest, user: UserVersion | None
 ) -> SearchPage:
     """Search also for the names that the graph relates to the entities of the query."""
-    names = await related_names(library.graph(scope), request.query, request.valid_at)
+    names = await _related_names(library.graph(scope), request.query, request.valid_at)
     return await library.search(scope, replace(request, expansions=names), user)
+
+
+async def _related_names(graph: Graph, query: str, as_of: datetime | None) -> tuple[str, ...]:
+    """Return the names of entities related to those that a query names, nearest first."""
+    entities = await graph.entities(possible_names(query))
+    if not entities:
+        return ()
+    folded_query = entity_key(query)
+    ids = {entity.entity_id for entity in entities}
+    names: dict[str, None] = {}
+    for source, _, relation in await graph.around(sorted(ids), as_of, _MOST_RELATIONS):
+        name = relation.destination if source in ids else relation.source
+        if entity_key(name) not in folded_query:
+            names.setdefault(name)
+    return tuple(names)[:MOST_RELATED_NAMES]
 
 
 async def _fuse_ranks(

@@ -1,25 +1,26 @@
-"""Shared spaces of `AsyncMemory`: making, entering and managing them."""
+"""Shared spaces: the verbs of a space, keys of its rows, and copies of a user's memories in it."""
 
 import hashlib
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import asdict, replace
 from functools import update_wrapper
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from memrecall.errors import Forbidden, InvalidArgument, NotFound
-from memrecall.memory.base import MemoryBase
-from memrecall.scope import KEY_MEMBER, Permission, Scope, SpaceRole, qualify_key, space_owner
-from memrecall.store import Key, MemoryQuery, Store
-from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage, format_time
+from memrecall.errors import Forbidden, NotFound
+from memrecall.library.library import Library
+from memrecall.scope import KEY_MEMBER, Permission, Scope, SpaceRole, qualify_key
+from memrecall.store import Key, MemoryQuery
+from memrecall.types import USER, MemoryRecord, Message, NewMemory, NewMessage
 
-AnyMemory = TypeVar("AnyMemory", bound="SpacesMixin")
+if TYPE_CHECKING:
+    from memrecall.memory.memory import AsyncMemory
+
+AnyMemory = TypeVar("AnyMemory", bound="AsyncMemory")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-_AUDIT_PAGE = 100
 _COPY = "pro_"  # how the keys of promoted memories begin
 _MESSAGE_COPY = "pm_"  # and those of their messages
 _PROMOTED = "promoted"  # the session of messages that came with promoted memories
@@ -29,31 +30,61 @@ _COPIED = {
     *("valid_to", "subject", "speaker", "field", "expires_at"),
 }
 # What may be called on a space, and the role that it needs; anything else is refused.
-_READER = (
-    *("get", "get_all", "search", "retrieve", "history", "recall", "graph", "job", "jobs"),
-    *(
-        "extractions",
-        "space_info",
-        "members",
-        "grants",
-        "audit",
-        "leave",
-        "who_can_see",
-        "why_seen",
-    ),
-)
-_CONTRIBUTOR = (
-    *("add", "write", "update", "delete", "forget", "undo", "purge", "delete_message"),
-    *("process", "extract", "summarize", "extract_stored", "undo_extraction"),
-)
-_ADMIN = (
-    *("set_member", "remove_member", "delete_space", "delete_all", "sweep", "export", "import_"),
-    *("erase_project", "end_session"),
-)
 ROLE_OF_VERB = {
-    name: role
-    for role, names in zip(SpaceRole, (_READER, _CONTRIBUTOR, _ADMIN), strict=True)
-    for name in names
+    **dict.fromkeys(
+        (
+            "get",
+            "get_all",
+            "search",
+            "retrieve",
+            "history",
+            "recall",
+            "graph",
+            "job",
+            "jobs",
+            "extractions",
+            "space_info",
+            "members",
+            "grants",
+            "audit",
+            "leave",
+            "who_can_see",
+            "why_seen",
+        ),
+        SpaceRole.READER,
+    ),
+    **dict.fromkeys(
+        (
+            "add",
+            "write",
+            "update",
+            "delete",
+            "forget",
+            "undo",
+            "purge",
+            "delete_message",
+            "process",
+            "extract",
+            "summarize",
+            "extract_stored",
+            "undo_extraction",
+        ),
+        SpaceRole.CONTRIBUTOR,
+    ),
+    **dict.fromkeys(
+        (
+            "set_member",
+            "remove_member",
+            "delete_space",
+            "delete_all",
+            "sweep",
+            "export",
+            "import_",
+            "erase_project",
+            "end_session",
+        ),
+        SpaceRole.ADMIN,
+    ),
 }
 
 
@@ -121,271 +152,158 @@ def _copy_memory(scope: Scope, record: MemoryRecord, name: str | None) -> NewMem
     return NewMemory(memory_key=key, **fields, metadata=record.metadata)
 
 
-class SpacesMixin(MemoryBase):
-    """The spaces of a user, and the members of the space that a memory is bound to."""
+class Sharing:
+    """What a user shares with spaces: copies of memories, and who can read a row."""
 
-    async def create_space(
-        self, space_id: str, *, name: str = "", description: str = ""
-    ) -> dict[str, Any]:
-        """Create a space whose first admin is the bound user or key; Conflict if it is taken."""
-        store = (await self._open()).library.store
-        space = await store.spaces.create(
-            space_id, name=name or space_id, description=description, admin=self._own_member()
-        )
-        return space.as_dict()
+    def __init__(self, library: Library, scope: Scope) -> None:
+        self._library = library
+        self._store = library.store
+        self._scope = scope
 
-    async def spaces(self) -> list[dict[str, Any]]:
-        """Return the spaces of the bound user or key by id, with the role in each."""
-        store = (await self._open()).library.store
-        return [space.as_dict() for space in await store.spaces.list_of(self._own_member())]
-
-    async def invitations(self) -> list[dict[str, Any]]:
-        """Return the spaces that the bound user is invited to: name, role, by whom and when."""
-        store = (await self._open()).library.store
-        return [each.as_dict() for each in await store.spaces.invitations_of(self._own_user())]
-
-    async def accept_invitation(self, space_id: str) -> dict[str, Any]:
-        """Join a space that the bound user is invited to; NotFound if they are not."""
-        store = (await self._open()).library.store
-        return (await store.spaces.accept(self._own_user(), space_id)).as_dict()
-
-    async def decline_invitation(self, space_id: str) -> None:
-        """Decline to join a space that the bound user is invited to; NotFound if they are not."""
-        store = (await self._open()).library.store
-        await store.spaces.decline(self._own_user(), space_id)
-
-    def space(self, space_id: str) -> "SpaceMemory":
-        """Return a space of the bound user; each call on it checks the membership."""
-        space_owner(space_id)
-        self._own_member()
-        return SpaceMemory(self, space_id)
-
-    async def enter(self, space_id: str, least: SpaceRole = SpaceRole.READER) -> Self:
-        """Return a memory bound to a space, for one request.
-
-        NotFound if the bound user is not a member, Forbidden if their role is below `least`.
-        """
-        self._own_member()
-        store = (await self._open()).library.store
-        scope = await store.spaces.enter(self._scope(), space_id)
-        scope.require_role(least)
-        binding = replace(
-            self._binding,
-            user_id=scope.user_id,
-            agent_id=None,
-            spaces=(),
-            member=scope.member,
-            role=scope.role,
-        )
-        return self._with(binding, str(scope.member))
-
-    @accepts_space_keys
     async def who_can_see(self, memory_id: str) -> dict[str, Any]:
-        """Return who can read a memory or message: its owner, and the members or keys with roles.
-
-        NotFound if the caller cannot read it themselves.
-        """
-        scope, store = self._scope(), await self._store()
+        """Return who can read a memory or message; NotFound if the caller cannot."""
+        scope, store = self._scope, self._store
         row = await self._find_row(scope, memory_id)
         needed = {Permission.SENSITIVE} if getattr(row, "sensitive", False) else set()
 
         def can_read(key: Key | None) -> bool:
-            is_of_agent = key and (scope.space or key.agent_id in (None, row.agent_id))
-            return bool(is_of_agent and key and key.permissions >= needed)
+            if key is None:
+                return False
+            is_of_agent = bool(scope.space) or key.agent_id in (None, row.agent_id)
+            return is_of_agent and key.permissions >= needed
 
-        owner = {"kind": "space" if scope.space else "user", "id": scope.space or scope.user_id}
         members = await store.spaces.members(scope) if scope.space else []
-        bots = {m: m.member.removeprefix(KEY_MEMBER) for m in members if m.kind == "key"}
-        blind = {m for m, key in bots.items() if not can_read(await store.keys.find_valid(key))}
+        readers = [
+            member
+            for member in members
+            if member.kind != "key"
+            or can_read(await store.keys.find_valid(member.member.removeprefix(KEY_MEMBER)))
+        ]
         users = [member.member for member in members] or [scope.user_id]
         keys = {key.key_id: key for user in users for key in await store.keys.of_user(user)}
-        fields = [
-            {"key_id": key.key_id, "name": key.name, "read_only": key.read_only}
-            for key in filter(can_read, keys.values())
-        ]
-        readers = [member.as_dict() for member in members if member not in blind]
-        return {"id": memory_id, "owner": owner, "members": readers, "keys": fields}
+        return {
+            "id": memory_id,
+            "owner": {
+                "kind": "space" if scope.space else "user",
+                "id": scope.space or scope.user_id,
+            },
+            "members": [member.as_dict() for member in readers],
+            "keys": [
+                {"key_id": key.key_id, "name": key.name, "read_only": key.read_only}
+                for key in filter(can_read, keys.values())
+            ],
+        }
 
     async def why_seen(self, key: str) -> list[dict[str, Any]]:
         """Return why the caller can read a hit, or each item of a recall by its trace id."""
-        scope, store = self._scope(), await self._store()
+        traces = self._store.traces(self._scope.personal() or self._scope)
         try:
-            trace = await store.traces(scope.personal() or scope).get(key)
+            trace = await traces.get(key)
         except NotFound:
-            return [await self._why_seen(scope, key)]
+            return [await self._why_seen(key)]
         reasons = []
         for item in trace.body.get("memories", ()):
             name = str(item["memory_key"])
             reasons.append({"id": name, "space": None, "reason": "no longer readable"})
             with suppress(NotFound):
-                reasons[-1] = await self._why_seen(scope, name)
+                reasons[-1] = await self._why_seen(name)
         return reasons
 
-    async def _why_seen(self, scope: Scope, key: str) -> dict[str, Any]:
-        store = await self._store()
-        inside, plain = await (await self._open()).library.resolve_key(scope, key)
+    async def _why_seen(self, key: str) -> dict[str, Any]:
+        inside, plain = await self._library.resolve_key(self._scope, key)
         row = await self._find_row(inside, plain)
         if inside.space is None:
             return {"id": key, "space": None, "reason": "it is the user's own"}
-        grants = {member.member: member for member in await store.spaces.members(inside)}
-        names = {name: grant.name or name for name, grant in grants.items()}
-        grant = grants[str(inside.member)].as_dict()
-        reason = f"{grant['member']} is a member of the space ({grant['role']})"
-        fields = {name: grant[name] for name in ("member", "role", "since", "granted_by")}
-        author = names.get(row.author or "", row.author)
-        return {"id": key, "space": inside.space, "reason": reason, **fields, "author": author}
+        members = {member.member: member for member in await self._store.spaces.members(inside)}
+        caller = members[str(inside.member)].as_dict()
+        author = members.get(row.author or "")
+        return {
+            "id": key,
+            "space": inside.space,
+            "reason": f"{caller['member']} is a member of the space ({caller['role']})",
+            **{name: caller[name] for name in ("member", "role", "since", "granted_by")},
+            "author": (author.name or author.member) if author else row.author,
+        }
 
     async def _find_row(self, scope: Scope, key: str) -> MemoryRecord | Message:
-        store = await self._store()
-        rows: list[Any] = await store.memories(scope).get_many([key])
-        rows = rows or await store.timeline(scope).get_many([key])
-        if not rows:
-            raise NotFound(f"there is no memory {key!r}", hint="Check the id")
-        return cast(MemoryRecord | Message, rows[0])
+        for memory in await self._store.memories(scope).get_many([key]):
+            return memory
+        for message in await self._store.timeline(scope).get_many([key]):
+            return message
+        raise NotFound(f"there is no memory {key!r}", hint="Check the id")
 
     async def promote(self, memory_id: str, space_id: str) -> dict[str, Any]:
-        """Copy a memory of the bound user, with its messages, to a space.
-
-        Promoting it again returns the same copy. `demote` takes it back.
-        """
-        library, own = (await self._open()).library, self._scope().own
-        record = await library.store.memories(own).get(memory_id)
-        messages = await library.store.timeline(own).get_many(record.source_message_ids)
-        inside = await library.store.spaces.enter(self._scope(), space_id)
+        """Copy a memory with its messages to a space; again, return the same copy."""
+        store, own = self._store, self._scope.own
+        record = await store.memories(own).get(memory_id)
+        messages = await store.timeline(own).get_many(record.source_message_ids)
+        inside = await store.spaces.enter(self._scope, space_id)
         copies = [_copy_message(own, message) for message in messages]
-        signed = await library.store.spaces.sign(inside, copies)
-        names = await library.store.spaces.names(inside.user_id)
+        signed = await store.spaces.sign(inside, copies)
+        names = await store.spaces.names(inside.user_id)
         copy = _copy_memory(own, record, names.get(inside.author or ""))
-        changes = library.store.changes(inside.with_session(_PROMOTED))
+        changes = store.changes(inside.with_session(_PROMOTED))
         is_new = await changes.promote(copy, signed, record.provenance.origin)
         if is_new:
-            library.vectors.expect({inside.user_id: 1 + len(signed)})
-        key = qualify_key(space_id, str(copy.memory_key))
-        fields = {"space": space_id, "promoted_from": memory_id, "is_new": is_new}
-        stored = await library.store.memories(inside).get_any(str(copy.memory_key))
-        return {"id": key, "memory": stored.content, "event": "PROMOTE", **fields}
+            self._library.vectors.expect({inside.user_id: 1 + len(signed)})
+        copy_key = str(copy.memory_key)
+        stored = await store.memories(inside).get_any(copy_key)
+        return {
+            "id": qualify_key(space_id, copy_key),
+            "memory": stored.content,
+            "event": "PROMOTE",
+            "space": space_id,
+            "promoted_from": memory_id,
+            "is_new": is_new,
+        }
 
     async def demote(self, memory_id: str, space_id: str) -> dict[str, Any]:
-        """Erase a copy that the bound user promoted to a space, with messages only it names.
-
-        `memory_id` is that of the copy, or of the original.
-        """
-        library = (await self._open()).library
-        inside = await library.store.spaces.enter(self._scope(), space_id)
+        """Erase a copy that the user promoted to a space, with messages only it names."""
+        store = self._store
+        inside = await store.spaces.enter(self._scope, space_id)
         key = memory_id.removeprefix(qualify_key(space_id, ""))
         if not key.startswith(_COPY):
-            key = _copy_key(self._scope().own, _COPY, key)
+            key = _copy_key(self._scope.own, _COPY, key)
         try:
-            record = await library.store.memories(inside).get_any(key)
+            record = await store.memories(inside).get_any(key)
         except NotFound:  # it was purged, and its messages may be left
             if not await self._take_messages_back(inside, key):
-                hint = "Check the id and the space"
-                raise NotFound(f"{space_id!r} has no copy of {memory_id!r}", hint=hint) from None
+                raise NotFound(
+                    f"{space_id!r} has no copy of {memory_id!r}", hint="Check the id and the space"
+                ) from None
         else:
-            citing = await library.store.memories(inside).citing(record.source_message_ids)
+            citing = await store.memories(inside).citing(record.source_message_ids)
             is_alone = all(other.memory_key == key for other in citing)
             if record.author != inside.author:
-                hint = "Only its author can take it back"
-                raise Forbidden("another member promoted this", hint=hint)
-            await library.purge(inside, [key], sources=is_alone, actor=str(inside.member))
-        await library.store.spaces.log(inside, "demote", key)
+                raise Forbidden(
+                    "another member promoted this", hint="Only its author can take it back"
+                )
+            await self._library.purge(inside, [key], sources=is_alone, actor=str(inside.member))
+        await store.spaces.log(inside, "demote", key)
         return {"id": qualify_key(space_id, key), "event": "DEMOTE", "space": space_id}
 
     async def _take_messages_back(self, inside: Scope, key: str) -> bool:
         """Erase the messages that came with a purged copy, unless another memory names them."""
-        library, own = (await self._open()).library, self._scope().own
-        originals, shared = library.store.memories(own), library.store.memories(inside)
-        queries = (MemoryQuery(superseded=True), MemoryQuery(deleted=True))
-        names = [name for query in queries for name in await originals.keys(query)]
-        copied = [name for name in names if _copy_key(own, _COPY, name) == key]
-        if not copied:
+        own = self._scope.own
+        originals, shared = self._store.memories(own), self._store.memories(inside)
+        names = [
+            *await originals.keys(MemoryQuery(superseded=True)),
+            *await originals.keys(MemoryQuery(deleted=True)),
+        ]
+        original = next((name for name in names if _copy_key(own, _COPY, name) == key), None)
+        if original is None:
             return False
-        sources = (await originals.get_any(copied[0])).source_message_ids
+        sources = (await originals.get_any(original)).source_message_ids
         copies = [_copy_key(own, _MESSAGE_COPY, source) for source in sources]
         cited = {name for m in await shared.citing(copies) for name in m.source_message_ids}
-        stored = await library.store.timeline(inside).get_many(copies)
-        left = [m.message_id for m in stored if m.author == inside.author]
-        for message_id in (uncited := [name for name in left if name not in cited]):
-            await library.purge_message(inside, message_id, str(inside.member))
+        uncited = [
+            message.message_id
+            for message in await self._store.timeline(inside).get_many(copies)
+            if message.author == inside.author and message.message_id not in cited
+        ]
+        for message_id in uncited:
+            await self._library.purge_message(inside, message_id, str(inside.member))
         return bool(uncited)
-
-    async def space_info(self) -> dict[str, Any]:
-        """Return the space that this memory is bound to, with the caller's role."""
-        return (await (await self._store()).spaces.get(self._space_scope())).as_dict()
-
-    async def members(self) -> list[dict[str, Any]]:
-        """Return the members of the space, oldest first: id, role, name, since, granted_by.
-
-        To an admin also those who are invited, whose `status` is "invited" instead of "member".
-        """
-        scope, spaces = self._space_scope(), (await self._store()).spaces
-        found = [*await spaces.members(scope), *await spaces.invited(scope)]
-        return [member.as_dict() for member in found]
-
-    grants = members
-
-    async def set_member(
-        self, member: str, role: SpaceRole | str, *, name: str | None = None, invite: bool = False
-    ) -> dict[str, Any]:
-        """Add a user or key (`key:` and its id) to the space, or change their role or name.
-
-        With `invite`, a user who is not a member is one only when they accept. Pass it for whoever
-        cannot speak for that user; without it, the application does.
-        """
-        scope, store = self._space_scope(), await self._store()
-        kind, _, key_id = member.partition(":")
-        if f"{kind}:" == KEY_MEMBER and await store.keys.find_valid(key_id) is None:
-            raise NotFound(f"there is no valid key {key_id!r}", hint="See `memrecall keys list`")
-        stored = await store.spaces.set_member(scope, member, role, name, invite=invite)
-        return stored.as_dict()
-
-    async def remove_member(self, member: str) -> None:
-        """Remove a member, or withdraw an invitation; what they wrote stays.
-
-        Conflict for the last admin.
-        """
-        await (await self._store()).spaces.remove_member(self._space_scope(), member)
-
-    async def leave(self) -> None:
-        """Leave the space; what the caller wrote stays. Conflict for the last admin."""
-        scope = self._space_scope()
-        await (await self._store()).spaces.remove_member(scope, str(scope.member))
-
-    async def audit(
-        self, *, limit: int = _AUDIT_PAGE, after: str | None = None
-    ) -> list[dict[str, Any]]:
-        """Return who changed what in the space, latest first, without contents."""
-        page = await (await self._store()).audit(self._space_scope()).page(limit=limit, after=after)
-        return [asdict(entry) | {"at": entry.at and format_time(entry.at)} for entry in page.items]
-
-    async def delete_space(self, *, name: str) -> dict[str, int]:
-        """Erase the space with everything in it; `name` must be its name."""
-        scope, library = self._space_scope(), (await self._open()).library
-        await library.store.spaces.require_name(scope, name)
-        return (await library.erase_user(scope.user_id)).as_dict()
-
-    async def _store(self) -> Store:
-        return (await self._open()).library.store
-
-    def _own_member(self) -> str:
-        """Return the member that the bound user is in spaces."""
-        scope = self._scope() if self._binding.has_user else None
-        if scope is None or scope.space is not None:
-            raise InvalidArgument(
-                "spaces need a memory that is bound to a user", hint="Pass user_id to Memory"
-            )
-        return scope.member or scope.user_id
-
-    def _own_user(self) -> str:
-        """Return the bound user: a key answers no invitation of its own."""
-        self._own_member()
-        return self._scope().user_id
-
-    def _space_scope(self) -> Scope:
-        scope = self._scope() if self._binding.has_user else None
-        if scope is None or scope.space is None:
-            raise InvalidArgument("this memory is not bound to a space", hint="memory.space(…)")
-        return scope
 
 
 class SpaceMemory:
@@ -395,7 +313,7 @@ class SpaceMemory:
     on.
     """
 
-    def __init__(self, memory: SpacesMixin, space_id: str) -> None:
+    def __init__(self, memory: "AsyncMemory", space_id: str) -> None:
         self._memory = memory
         self.space_id = space_id
 

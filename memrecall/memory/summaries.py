@@ -22,7 +22,7 @@ from memrecall.errors import Conflict, describe_for_log
 from memrecall.extraction.protocol import Extractor, Utterance, text_length
 from memrecall.extraction.summaries import summarise, summarise_with
 from memrecall.memory.jobs import Jobs
-from memrecall.memory.records import to_utterance
+from memrecall.memory.results import to_utterance
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import JOB_PREFIX, SessionState, Store, StoredSummary
 from memrecall.store.database.cursors import require_limit

@@ -11,9 +11,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from memrecall.errors import CallerError, InvalidArgument
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
-from memrecall.memory.kinds import Kinds
 from memrecall.memory.layers import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.memory import AsyncMemory
+from memrecall.memory.results import Kinds
 from memrecall.memory.retention import Policy
 from memrecall.scope import SpaceRole
 from memrecall.workers import DaemonThreadPool, ProcessOwner

@@ -12,7 +12,7 @@ import pytest
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.extraction.protocol import Fact
 from memrecall.memory import AsyncMemory
-from memrecall.memory.kinds import Kinds
+from memrecall.memory.results import Kinds
 from memrecall.scope import Scope
 from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async

@@ -57,7 +57,7 @@ async def record_all() -> dict[str, Example]:
     with tempfile.TemporaryDirectory(prefix="memrecall-") as name:
         folder = Path(name)
         async with open_library(str(folder / "a.db"), folder, embedder="local") as library:
-            with patch("memrecall.memory.base.make_extractor", lambda *_: SentenceExtractor()):
+            with patch("memrecall.memory.memory.make_extractor", lambda *_: SentenceExtractor()):
                 return await send_requests(library)
 
 

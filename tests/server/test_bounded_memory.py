@@ -18,7 +18,7 @@ CALLERS = 2 * MOST  # in each round
 BOUNDS = (
     "memrecall.library.library._MAX_ENTRIES",
     "memrecall.library.vectors._REMEMBERED_USERS",
-    "memrecall.memory.search.MOST_PENDING",
+    "memrecall.memory.retention.MOST_PENDING",
     "memrecall.search.engine._CACHED_QUERIES",
     "memrecall.server.limits._MAX_CALLERS",
 )

@@ -7,7 +7,7 @@ from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from memrecall.extraction.protocol import USER
-from memrecall.memory.graph import DEEPEST
+from memrecall.memory.results import DEEPEST
 from memrecall.server.http.context import Context
 from memrecall.server.http.memories import describe_problems
 from memrecall.server.http.models import (

@@ -19,8 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from memrecall.json_objects import parse_json
-from memrecall.memory.base import named_session
-from memrecall.memory.kinds import Kinds
+from memrecall.memory.results import Kinds
 from memrecall.messages import (
     ROLE_NAMES,
     ConversationMessage,
@@ -29,6 +28,7 @@ from memrecall.messages import (
     parse_messages,
     parse_role,
 )
+from memrecall.scope import named_session
 from memrecall.search.request import LARGEST_LIMIT, LARGEST_TOP_K, TOP_K
 from memrecall.server.errors import invalid_field
 from memrecall.store import MessageFilter, WriteStatus, check_filter_size

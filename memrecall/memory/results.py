@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
 
 from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.extraction.protocol import USER, Utterance, fact_keywords
@@ -19,14 +20,18 @@ from memrecall.search import Hit
 from memrecall.search.results import UserRow
 from memrecall.store import (
     EDITABLE_FIELDS,
+    Graph,
     MemoryQuery,
     MessageFilter,
     PlanOutcome,
     Revision,
     Store,
+    StoredEntity,
+    StoredRelation,
     WriteResult,
     WriteStatus,
 )
+from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 from memrecall.store.memories.records import NO_FILTER
 from memrecall.types import (
     NAME_LENGTH,
@@ -38,6 +43,11 @@ from memrecall.types import (
     format_time,
 )
 
+Kinds = Literal["all", "memories", "messages", "memory", "message"]
+"""The singular means the same as the plural."""
+
+DEEPEST = 6  # steps between entities
+MOST_ENTITIES = 2_000  # that one query of the graph visits
 _MESSAGES_PER_PAGE = 200
 _USERS_PER_PAGE = 200
 _IN_MESSAGES = "messages:"  # begins the cursor of a list that has reached the messages
@@ -53,6 +63,15 @@ _MESSAGE_FIELDS = {
     "project",
 }
 _FIELD_ALIASES = {"memory": "content", "text": "content", "data": "content"}
+
+
+def covered_kinds(kinds: str) -> frozenset[str]:
+    """Return the kinds that `kinds` covers: "memory", "message" or both."""
+    if kinds not in get_args(Kinds):
+        raise InvalidArgument(f"kinds {kinds!r} is not known", hint="Use memories, messages or all")
+    if kinds == "all":
+        return frozenset({"memory", "message"})
+    return frozenset({"memory" if kinds in ("memory", "memories") else "message"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +385,48 @@ async def list_messages(
             break
     await name_authors(store, items)
     return {"results": items, "next_cursor": cursor}
+
+
+def relation_item(relation: StoredRelation) -> dict[str, Any]:
+    """Return a relation as a dict, times as text."""
+    fields = to_jsonable_python(relation)
+    return {"id": fields.pop("relation_id"), **fields}
+
+
+def entity_item(entity: StoredEntity) -> dict[str, Any]:
+    """Return an entity as a dict, with the messages that gave it other names if there are any."""
+    item = {"name": entity.name, "type": entity.type, "aliases": list(entity.aliases)}
+    sources = {name: list(ids) for name, ids in entity.alias_sources.items()}
+    return {**item, "alias_sources": sources} if sources else item
+
+
+async def list_entities(graph: Graph, limit: int, cursor: str | None) -> dict[str, Any]:
+    """Return a page of entities with their types and aliases, oldest first."""
+    require_limit("limit", limit, LARGEST_LIST)
+    page = await graph.page(limit=limit + 1, after=cursor)
+    items = [entity_item(entity) for entity in page[:limit]]
+    next_cursor = page[limit - 1].entity_id if len(page) > limit else None
+    return {"entities": items, "next_cursor": next_cursor}
+
+
+async def list_relations(
+    graph: Graph, name: str, *, depth: int, as_of: datetime | None, limit: int
+) -> dict[str, Any]:
+    """Return the relations within `depth` steps of an entity, nearest first."""
+    require_limit("depth", depth, DEEPEST)
+    require_limit("limit", limit, LARGEST_LIST)
+    frontier = {entity.entity_id for entity in await graph.entities([name])}
+    visited = set(frontier)
+    relations: dict[str, StoredRelation] = {}
+    for _ in range(depth):
+        if not frontier or len(visited) > MOST_ENTITIES or len(relations) >= limit:
+            break
+        edges = await graph.around(sorted(frontier), as_of)
+        relations.update({relation.relation_id: relation for _, _, relation in edges})
+        ends = {end for source, destination, _ in edges for end in (source, destination)}
+        frontier = ends - visited
+        visited |= ends
+    return {"relations": [relation_item(item) for item in list(relations.values())[:limit]]}
 
 
 async def list_of_users(
