@@ -12,8 +12,8 @@ from memrecall.chat.events import (
 )
 from memrecall.chat.group import GroupChat, NothingToAnswer, Posted
 from memrecall.chat.mentions import Member
-from memrecall.chat.options import ChatOptions
 from memrecall.chat.single import SingleChat
+from memrecall.chat.turn import ChatOptions
 
 __all__ = [
     "ChatEvent",

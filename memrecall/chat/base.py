@@ -20,10 +20,8 @@ from memrecall.agent.tools.search import ANSWERED_BY, BY_RULES, RECALLED
 from memrecall.agent.trace import Observer
 from memrecall.chat.events import TRUNCATED, ChatEvent, Failed, Final, TextDelta, TextRetracted
 from memrecall.chat.offline import offline_chat_client
-from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell
-from memrecall.chat.tools import TurnRecalls
-from memrecall.chat.turn import ASSISTANT, USER, Turn
+from memrecall.chat.turn import ASSISTANT, USER, ChatOptions, Turn, TurnRecalls
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, describe_validation_error
 from memrecall.library.library import Caches, Library
 from memrecall.messages import (
@@ -141,10 +139,13 @@ class Chat:
         self, name: str, language: Language, facts: Sequence[str], instructions: str
     ) -> list[protocol.LLMMessage]:
         """Return the system messages: the prompt, then what varies between turns."""
+        version = await self._library.store.feed(self._scope.user_id).version()
+        now = self._clock()
+        local = now.astimezone(ZoneInfo(version.time_zone)) if version else now
         left = self._options.own_recalls
         context = [
             *facts,
-            tell(language, "now", now=await self._now()),
+            tell(language, "now", now=local.isoformat(" ", "minutes")),
             tell(language, "cap_left" if left else "cap_none", left=left),
         ]
         return [
@@ -162,12 +163,6 @@ class Chat:
         ids = [message.message_id] if message.message_id else []
         stored = await self._library.store.timeline(scope).get_many(ids)
         return message.model_copy(update={"ts": stored[0].ts if stored else self._clock()})
-
-    async def _now(self) -> str:
-        version = await self._library.store.feed(self._scope.user_id).version()
-        now = self._clock()
-        local = now.astimezone(ZoneInfo(version.time_zone)) if version else now
-        return local.isoformat(" ", "minutes")
 
     async def _play_turn(
         self,

@@ -23,28 +23,23 @@ from memrecall.chat.base import (
     to_model_message,
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
-from memrecall.chat.history import (
-    MEMBER_ID,
-    MENTIONS,
-    MemberView,
-    fit_texts,
-    load_view,
-    untruncated,
-)
 from memrecall.chat.mentions import Member, Members, find_mentions, remove_mentions, remove_names
 from memrecall.chat.phrases import chat_language, tell
 from memrecall.chat.tool_table import TextAnswer
-from memrecall.chat.tools import TurnTools
-from memrecall.chat.turn import Turn, TurnStart, forge_call
+from memrecall.chat.turn import Turn, TurnStart, TurnTools, fit_texts, forge_call, untruncated
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, MessageContent
 from memrecall.model import protocol
 from memrecall.scope import Scope
-from memrecall.store import WriteStatus
-from memrecall.types import Language, Message, Role
+from memrecall.store import Timeline, WriteStatus
+from memrecall.text_length import truncate_text
+from memrecall.types import Language, Message, Role, format_time
 
 GROUP_PROMPT = "chat_group"
+MEMBER_ID, MENTIONS = "member_id", "mentions"  # in the metadata of a group's messages
+VIEW_CHARACTERS = 12_000
+REQUEST_CHARACTERS = 24_000  # of the message to be answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +53,89 @@ class Posted:
 
 class NothingToAnswer(InvalidArgument):
     """No other member has posted since the member's last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member's view: the others' messages since it last spoke, and some earlier ones."""
+
+    member_id: str
+    others: tuple[Message, ...]
+    before: tuple[Message, ...]  # ends with the member's own last message, if any
+    is_cut: bool  # not all messages of the others are shown
+
+    @property
+    def is_mentioned(self) -> bool:
+        """True if the others mentioned the member since it last spoke."""
+        return any(_mentions(message, self.member_id) for message in self.others)
+
+    @property
+    def request(self) -> Message:
+        """The message to answer: the latest that mentions the member, else the latest."""
+        mentions = [message for message in self.others if _mentions(message, self.member_id)]
+        return (mentions or self.others)[-1]
+
+    def texts(self) -> list[str]:
+        """Return the others' texts as they are shown, the request with the most space."""
+        request = self.request
+        request_text = truncate_text(request.content, REQUEST_CHARACTERS)
+        rest = [message.content for message in self.others if message is not request]
+        budget = max(VIEW_CHARACTERS - len(request_text), VIEW_CHARACTERS // 2)
+        fitted = iter(fit_texts(rest, budget, shortest=100))
+        return [request_text if message is request else next(fitted) for message in self.others]
+
+    def to_json(self, language: Language) -> str:
+        """Return the others' messages as the tool result: speaker, time and text."""
+        texts = self.texts()
+        view: dict[str, object] = {
+            "messages": [
+                {
+                    "time": format_time(message.ts),
+                    "speaker": message.speaker or message.role.value,
+                    "text": text,
+                }
+                for message, text in zip(self.others, texts, strict=True)
+            ]
+        }
+        notes = []
+        if self.is_cut:
+            notes.append(tell(language, "omitted", shown=len(self.others)))
+        if truncated := len(self.others) - len(untruncated(self.others, texts)):
+            notes.append(tell(language, "shortened", count=truncated))
+        if notes:
+            view["note"] = tell(language, "note_joint").join(notes)
+        return to_json(view)
+
+
+def _mentions(message: Message, member_id: str) -> bool:
+    return member_id in message.metadata.get(MENTIONS, ())
+
+
+async def load_view(
+    timeline: Timeline,
+    session_id: str,
+    member_id: str,
+    *,
+    most: int,
+    before: int,
+    up_to: Message | None = None,
+) -> MemberView:
+    """Return a member's view: up to `most` messages of the others, `before` ones before them.
+
+    With `up_to` the view ends with that message.
+    """
+    # In a group the parent of an answer is what it replies to: nothing is left out for it.
+    end = None if up_to is None else up_to.message_id
+    limit = most + before
+    messages = await timeline.thread(end, session_id=session_id, limit=limit, branches=False)
+    is_complete = len(messages) < limit
+    messages += [] if up_to is None else [up_to]
+    own = [n for n, message in enumerate(messages) if message.metadata.get(MEMBER_ID) == member_id]
+    start_of_others = own[-1] + 1 if own else 0
+    start = max(start_of_others, len(messages) - most)
+    is_cut = start > start_of_others or not (own or is_complete)
+    earlier = messages[max(start - before, 0) : start]
+    return MemberView(member_id, tuple(messages[start:]), tuple(earlier), is_cut)
 
 
 class GroupChat(Chat):
@@ -158,7 +236,11 @@ class GroupChat(Chat):
         for mention in mentions or ():
             self.members.get(mention)  # raises NotFound for an unknown member
         view = await self._view(member, answers)
-        language = self._options.language or self._language(view)
+        language = self._options.language or chat_language(
+            [message.content for message in view.others],
+            [message.content for message in view.before],
+            lambda text: remove_names(text, self.members),
+        )
         final_id = answer_id(answers, member_id) if answers is not None else None
         final = await self._stored_answer(final_id, language) if final_id else None
         if final is not None:
@@ -211,9 +293,21 @@ class GroupChat(Chat):
         messages = await self._prompt(GROUP_PROMPT, language, facts, member.instructions)
         texts = [message.content for message in view.before]
         history = fit_texts(texts, self._options.history_characters)
-        messages += self._history_messages(member, view, history)
+        for message, text in zip(view.before, history, strict=True):
+            if message.metadata.get(MEMBER_ID) == member.member_id:
+                messages.append(to_model_message(Role.ASSISTANT, text))
+            else:
+                speaker = message.speaker or message.role.value
+                messages.append(to_model_message(Role.USER, f"{speaker}: {text}"))
         messages.append(to_model_message(Role.USER, tell(language, "your_turn", name=member.name)))
-        request = self._to_request(view.request)
+        # To a member every other member is a user.
+        request = ConversationMessage(
+            Role.USER,
+            remove_mentions(view.request.content, self.members),
+            view.request.speaker,
+            view.request.ts,
+            view.request.message_id,
+        )
         mentioned = tell(language, "mentioned" if is_mentioned else "not_mentioned")
         answers = {
             OTHER_MESSAGES: TextAnswer(content=view.to_json(language), results=len(view.others)),
@@ -246,25 +340,3 @@ class GroupChat(Chat):
             tell(language, "you_are", name=member.name, id=member.member_id),
             tell(language, "members", members=joint.join(members)),
         ]
-
-    def _history_messages(
-        self, member: Member, view: MemberView, texts: Sequence[str]
-    ) -> list[protocol.LLMMessage]:
-        """Return the messages before the view: the member's own, and the others' with names."""
-        return [
-            to_model_message(Role.ASSISTANT, text)
-            if message.metadata.get(MEMBER_ID) == member.member_id
-            else to_model_message(Role.USER, f"{message.speaker or message.role.value}: {text}")
-            for message, text in zip(view.before, texts, strict=True)
-        ]
-
-    def _to_request(self, message: Message) -> ConversationMessage:
-        """Return a message as a user's: to a member every other member is a user."""
-        text = remove_mentions(message.content, self.members)
-        return ConversationMessage(Role.USER, text, message.speaker, message.ts, message.message_id)
-
-    def _language(self, view: MemberView) -> Language:
-        """Return the language of the chat, ignoring the members' names."""
-        latest = [message.content for message in view.others]
-        earlier = [message.content for message in view.before]
-        return chat_language(latest, earlier, lambda text: remove_names(text, self.members))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ from memrecall import model
 from memrecall.agent import Certainty
 from memrecall.agent.conversation import find_courtesy
 from memrecall.agent.tools import IS_MENTIONED, RECALL_MEMORY
-from memrecall.chat.latest import is_lone_question
+from memrecall.agent.tools.search import compare_texts
 from memrecall.chat.phrases import tell
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
+from memrecall.library.library import Library
 from memrecall.model import protocol
+from memrecall.scope import Permission, Scope
+from memrecall.store import MemoryQuery, MessageFilter
 from memrecall.text.language import fill_phrase, language_of, read_phrases
 from memrecall.text_length import truncate_text
-from memrecall.types import Language
+from memrecall.types import Language, Role, format_time
 
 _MOST_QUOTES = 2
 _LEAST_PROBABLE = 0.5  # of the first quote (`benchmarks/chat.py`)
@@ -27,6 +31,8 @@ _MEMORY_KEY = "mem_"  # how the keys of extracted memories begin
 _LONGEST_QUOTE = 300
 _TEXTS = read_phrases(Path(__file__).with_name("offline.json"))
 _text = partial(fill_phrase, _TEXTS)
+_MOST_MEMORIES, _MOST_MESSAGES, _READ = 3, 4, 30
+_ASKED = ("What do you know about me?", "你知道关于我的什么？")
 
 
 def offline_chat_client() -> model.RuleClient:
@@ -78,13 +84,11 @@ def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _likely(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the first event and those at least half as likely; none if the first is not."""
-    best = _chance(events[0]) if events else 0.0
-    least = max(_LEAST_PROBABLE, _QUOTED_SHARE * best)
-    return [event for event in events if best >= _LEAST_PROBABLE and _chance(event) >= least]
-
-
-def _chance(event: dict[str, Any]) -> float:
-    return float(event.get("score", 0.0))
+    chances = [float(event.get("score", 0.0)) for event in events]
+    if not chances or chances[0] < _LEAST_PROBABLE:
+        return []
+    least = max(_LEAST_PROBABLE, _QUOTED_SHARE * chances[0])
+    return [event for event, chance in zip(events, chances, strict=True) if chance >= least]
 
 
 def _recall_query(messages: Sequence[protocol.LLMMessage]) -> str:
@@ -114,3 +118,44 @@ def _tool_results(
         if isinstance(message, protocol.FunctionExecutionResultMessage)
         for result in message.content
     }
+
+
+async def find_latest(
+    library: Library, scope: Scope, request: str, *, request_id: str, as_of: datetime | None
+) -> list[dict[str, Any]]:
+    """Return the latest memories and messages as events, if a request asks for all there is."""
+    if not _asks_for_all(request):
+        return []
+    query = MemoryQuery(as_of=as_of)
+    memories = (await library.store.memories(scope).page(query, limit=_READ)).items
+    may_see = scope.allows(Permission.SENSITIVE)
+    shown = [each for each in memories if may_see or not each.sensitive][:_MOST_MEMORIES]
+    page = await library.store.timeline(scope).page(
+        MessageFilter(role=Role.USER, until=as_of), page_size=_READ
+    )
+    sources = {key for memory in memories for key in memory.source_message_ids} | {request_id}
+    told = [
+        each
+        for each in page.items
+        if each.message_id not in sources
+        and not is_lone_question(each.content)
+        and not _asks_for_all(each.content)
+    ]
+    return [
+        *({"time": format_time(m.since), "text": m.content, "key": m.memory_key} for m in shown),
+        *(
+            {"time": format_time(m.ts), "speaker": m.speaker or "user", "text": m.content}
+            for m in told[:_MOST_MESSAGES]
+        ),
+    ]
+
+
+def _asks_for_all(text: str) -> bool:
+    """Return True if a text has the words of a request for all that is known."""
+    return any(is_same for asked in _ASKED for is_same in compare_texts(asked, [text]))
+
+
+def is_lone_question(text: str) -> bool:
+    """Return True if a text is one sentence that ends with a question mark."""
+    text = text.rstrip()
+    return text.endswith(("?", "？")) and not any(mark in text[:-1] for mark in ".!?。！？\n")

@@ -21,11 +21,9 @@ from memrecall.chat.base import (
     with_status,
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
-from memrecall.chat.history import fit_texts, untruncated
-from memrecall.chat.latest import find_latest
+from memrecall.chat.offline import find_latest
 from memrecall.chat.phrases import chat_language
-from memrecall.chat.tools import TurnTools
-from memrecall.chat.turn import Turn, TurnStart, forge_call
+from memrecall.chat.turn import Turn, TurnStart, TurnTools, fit_texts, forge_call, untruncated
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, MessageContent
 from memrecall.model import protocol

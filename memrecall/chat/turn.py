@@ -4,26 +4,339 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Any
 
+from memrecall.agent import RecalledMemory, Recaller, RecallOptions, RecallResult
+from memrecall.agent.loop import leaked_families
+from memrecall.agent.phrases import to_json
+from memrecall.agent.prompt import render
+from memrecall.agent.tools import RECALL_MEMORY
+from memrecall.agent.tools.search import MAX_QUERY
+from memrecall.agent.tools.table import (
+    Interface,
+    function_schemas,
+    normalize_tool_name,
+    parse_arguments,
+    require_tool,
+    tools_for,
+)
+from memrecall.agent.trace import TraceEvent
+from memrecall.budget import Limits
 from memrecall.chat.events import ChatEvent, TextChange, ToolCall, ToolResult
-from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell
-from memrecall.chat.tools import TurnTools
+from memrecall.chat.tool_table import TextAnswer, TurnContext
 from memrecall.chat.visible_text import AnswerReasoning, MemberFilter, VisibleText
-from memrecall.errors import CallerError, ModelFailed
+from memrecall.errors import (
+    CallerError,
+    CassetteMismatch,
+    InvalidArgument,
+    MemrecallError,
+    ModelFailed,
+    ScriptExhausted,
+)
+from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
 from memrecall.model.failures import to_model_failure
+from memrecall.settings import Settings, parse_object
+from memrecall.store.database.cursors import require_limit
+from memrecall.text.keywords import extract_keywords
+from memrecall.text.leaks import LeakMode, Reasoning, check_modes
+from memrecall.text.snippets import snippets
+from memrecall.text_length import truncate_text
 from memrecall.timing import seconds_left
-from memrecall.types import Language
+from memrecall.types import Language, Message, Role, format_time
+
+_log = logging.getLogger(__name__)
 
 Events = AsyncGenerator[ChatEvent, None]
 
 ASSISTANT, USER = "assistant", "user"  # AutoGen sends sources as names, which must be ASCII
+LONGEST_SHOWN = 500  # messages
+ANSWER_CHARACTERS = 6_000
+_GRACE = 2.0  # seconds beyond the limit that a recall keeps itself
 _ID_LENGTH = 24
+_EXAMPLE = '{"recalls": 3, "history": 20, "extract": true}'
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """Options of chat turns. A turn recalls at least once, even with `recalls` 0."""
+
+    recalls: int = 3  # at most, in one turn
+    count_forced: bool = True  # the forced recall counts as one of them
+    recall_seconds: float = 10.0  # limit of one recall; after it the turn continues without
+    seconds: float = 120.0  # limit of all model calls in one turn
+    model_calls: int = 8  # at most, in one turn; the last one gets no tools
+    tool_calls: int = 16  # of the model, at most, in one turn; further ones are refused
+    history: int = 20  # messages of the session that the model is shown
+    history_characters: int = 24_000
+    view: int = 100  # messages of the others that a group member is shown
+    language: Language | None = None  # None: the language of the message
+    keep_traces_days: int = 30  # of the recalls; 0 stores none
+    log_contents: bool = False  # logs the arguments of tool calls, which quote messages
+    leak_mode: LeakMode = "strict"  # "lenient" leaves Markdown code alone, for developers
+    reasoning: Reasoning = "auto"  # of the model, if it writes it into its text
+    extract: bool = False  # also remember the facts that people state
+    recall_with_model: bool = False  # recall with the model that answers; otherwise offline
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "recalls": (0, 100),
+            "model_calls": (1, 100),
+            "tool_calls": (0, 1_000),
+            "history": (0, LONGEST_SHOWN),
+            "view": (1, LONGEST_SHOWN),
+        }
+        for name, (least, most) in bounds.items():
+            require_limit(name, getattr(self, name), most, least)
+        check_modes(self.reasoning, self.leak_mode)
+        if self.recall_seconds <= 0 or self.seconds <= 0:
+            raise InvalidArgument(
+                f"recall_seconds {self.recall_seconds} and seconds {self.seconds} must be positive",
+                hint="Leave them out for the defaults",
+            )
+
+    @classmethod
+    def of(
+        cls, settings: Settings, language: Language | None = None, *, extract: bool = False
+    ) -> ChatOptions:
+        """Return the options of the settings; `extract` counts unless they decide it."""
+        values: dict[str, Any] = {"extract": extract, "keep_traces_days": settings.trace_days}
+        values |= parse_object("chat", settings.chat, _EXAMPLE)
+        if language is not None:
+            values["language"] = language
+        try:
+            return cls(**values)
+        except TypeError as error:  # an unknown name, or a value of the wrong type
+            raise InvalidArgument(
+                f"chat {settings.chat!r}: {error}", hint=f"Write it like {_EXAMPLE}"
+            ) from None
+
+    @property
+    def own_recalls(self) -> int:
+        """The number of recalls that the model itself may request in a turn."""
+        return max(self.recalls - self.count_forced, 0)
+
+    def recall_options(self, language: Language) -> RecallOptions:
+        """Return the options of one recall in a turn."""
+        return RecallOptions(
+            limits=Limits(seconds=self.recall_seconds),
+            language=language,
+            keep_traces_days=self.keep_traces_days,
+        )
+
+
+def fit_texts(texts: Sequence[str], budget: int, shortest: int = 200) -> list[str]:
+    """Truncate the longest texts so that all fit a budget of characters.
+
+    What short texts do not use is shared by the long ones. No text is cut below `shortest`.
+    """
+    limit = max(_length_limit([len(text) for text in texts], budget), shortest)
+    return [truncate_text(text, limit) for text in texts]
+
+
+def _length_limit(lengths: Sequence[int], budget: int) -> int:
+    """Return the largest length per text with which all texts fit the budget."""
+    for index, length in enumerate(sorted(lengths)):
+        share = budget // (len(lengths) - index)
+        if length > share:
+            return share
+        budget -= length
+    return max(lengths, default=0)
+
+
+def untruncated(messages: Sequence[Message], texts: Sequence[str]) -> list[Message]:
+    """Return the messages whose texts are shown in full."""
+    pairs = zip(messages, texts, strict=True)
+    return [message for message, text in pairs if message.content == text]
+
+
+class TurnRecalls:
+    """The recalls of one turn; a failed recall does not fail the turn."""
+
+    def __init__(
+        self,
+        recaller: Recaller,
+        messages: Sequence[ConversationMessage],
+        options: ChatOptions,
+        language: Language,
+        on_leak: Callable[[str], None] | None = None,
+    ) -> None:
+        self.recaller = recaller
+        self.options = options
+        self.language = language
+        self._messages = tuple(messages)
+        self._remaining = options.own_recalls
+        self._on_leak = on_leak
+        self.count = 0
+        self.keys: dict[str, None] = {}  # of the recalled memories, in order
+        self.latest: list[dict[str, Any]] = []  # events for a request for all that is known
+
+    async def force(self) -> TextAnswer:
+        """Run the recall that every turn makes, for its messages."""
+        return await self._recall(self._messages)
+
+    async def ask(self, query: str) -> TextAnswer:
+        """Run a recall for the model, or refuse it beyond the limit."""
+        if self._remaining <= 0:
+            note = tell(self.language, "cap_reached", cap=self.options.recalls)
+            return TextAnswer(content=_empty(note), is_error=True)
+        self._remaining -= 1
+        return await self._recall([*self._messages, ConversationMessage(Role.USER, query)])
+
+    async def _recall(self, messages: Sequence[ConversationMessage]) -> TextAnswer:
+        self.count += 1
+        try:
+            async with asyncio.timeout(self.options.recall_seconds + _GRACE):
+                result = await self.recaller.recall(messages, observer=self._observe)
+        except (CassetteMismatch, ScriptExhausted):
+            raise  # A mismatched cassette and an exhausted script are errors of the caller.
+        except Exception as error:  # Whatever fails here, the turn must be answered.
+            return self._failure(type(error).__name__)
+        return self._to_answer(result, messages[-1].text)
+
+    def _observe(self, event: TraceEvent) -> None:
+        if self._on_leak is not None:
+            for family in leaked_families(event):
+                self._on_leak(family)
+
+    def _failure(self, reason: str) -> TextAnswer:
+        _log.warning("a turn continues without its recall: %s", reason)
+        return TextAnswer(content=_empty(tell(self.language, "recall_failed")), is_error=True)
+
+    def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
+        if not result.handoff.success:
+            return self._failure(result.stop_reason.value)
+        count = result.withheld
+        withheld = tell(self.language, "withheld", count=count) if count else ""
+        if not result.memories:
+            note = withheld or tell(self.language, "nothing_recalled")
+            return TextAnswer(content=_empty(note, self.latest))
+        # For a recalled answer its own sources are noted, so that chains of answers stay short.
+        for memory in result.memories:
+            self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
+        payload = {
+            "events": memory_events(result.memories, query, self.language),
+            "confidence": round(result.confidence, 2),
+            "certainty": result.certainty.value,
+            **({"note": withheld} if withheld else {}),
+            **({"latest": self.latest} if self.latest else {}),
+        }
+        return TextAnswer(content=to_json(payload), results=len(result.memories))
+
+
+def _empty(note: str, latest: Sequence[dict[str, Any]] = ()) -> str:
+    more = {"latest": latest} if latest else {}
+    return to_json({"events": [], "note": note, **more})
+
+
+def memory_events(
+    memories: Sequence[RecalledMemory], query: str, language: Language
+) -> list[dict[str, Any]]:
+    """Return memories as events, in order; long ones are cut to the passage about the query."""
+    texts = fit_texts([memory.content for memory in memories], ANSWER_CHARACTERS)
+    words = [keyword.word for keyword in extract_keywords(query[:MAX_QUERY])]
+    events: list[dict[str, Any]] = []
+    for memory, text in zip(memories, texts, strict=True):
+        event: dict[str, Any] = {"time": format_time(memory.ts)}
+        if memory.by:
+            event["speaker"] = memory.by
+        if memory.kind == "message" and memory.valid_to is not None:  # what it says is superseded
+            event["outdated_since"] = format_time(memory.valid_to)
+        if text != memory.content:
+            passages = snippets(
+                memory.content, words, length=len(text), limit=1, before="", after=""
+            )
+            text = passages[0]
+        event |= {"text": text, "key": memory.memory_key}
+        # A search that gave no probability has a score.
+        score = memory.relevance_score if memory.probability is None else memory.probability
+        if score is not None:
+            event["score"] = round(score, 2)
+        events.append(event | memory.describe_certainty(language))
+    return events
+
+
+class TurnTools:
+    """The tools of one turn; `answers` holds the results of the group's tools without arguments."""
+
+    def __init__(
+        self, recalls: TurnRecalls, answers: Mapping[str, TextAnswer] | None = None
+    ) -> None:
+        self.recalls = recalls
+        self._remaining = recalls.options.tool_calls
+        self._interface = Interface.GROUP_CHAT if answers else Interface.CHAT
+        self._context = TurnContext(
+            library=recalls.recaller.library,
+            scope=recalls.recaller.scope,
+            language=recalls.language,
+            recall_query=recalls.ask,
+            answers=dict(answers or {}),
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tools."""
+        return tuple(tools_for(self._interface))
+
+    @property
+    def schemas(self) -> tuple[protocol.ToolSchema, ...]:
+        """The schemas for the model."""
+        return function_schemas(self._interface, self._context.language)
+
+    async def force(self, call: protocol.FunctionCall) -> protocol.FunctionExecutionResult:
+        """Run a forged call; its recall does not count as one of the model's."""
+        if call.name == RECALL_MEMORY:
+            answer = await self.recalls.force()
+        else:
+            answer = self._context.answers[call.name]
+        self._log(call, answer, "forged")
+        return _result(call, answer)
+
+    async def run(self, call: protocol.FunctionCall) -> protocol.FunctionExecutionResult:
+        """Run a call of the model; an invalid call gets an error result."""
+        language = self._context.language
+        try:
+            if self._remaining <= 0:
+                cap = self.recalls.options.tool_calls
+                raise InvalidArgument(tell(language, "too_many_calls", cap=cap))
+            self._remaining -= 1
+            tool = require_tool(normalize_tool_name(call.name), self._interface, language)
+            arguments = parse_arguments(tool, call.arguments, lenient=True, language=language)
+            result = await tool.run(self._context, arguments)
+            if isinstance(result, TextAnswer):
+                answer = result
+            else:
+                answer = TextAnswer(content=render(result, language))
+        except MemrecallError as error:
+            answer = TextAnswer(content=str(error), is_error=True)
+        self._log(call, answer, "called")
+        return _result(call, answer)
+
+    def _log(self, call: protocol.FunctionCall, answer: TextAnswer, how: str) -> None:
+        """Log a call by name and sizes, and its arguments only if contents may be logged."""
+        name = normalize_tool_name(call.name)
+        _log.info(
+            "%s (%s) returned: characters in %d, results %d, characters out %d%s%s",
+            name if name in self.names else "an unknown tool",
+            how,
+            len(call.arguments),
+            answer.results,
+            len(answer.content),
+            ", failed" if answer.is_error else "",
+            f": {call.arguments}" if self.recalls.options.log_contents else "",
+        )
+
+
+def _result(call: protocol.FunctionCall, answer: TextAnswer) -> protocol.FunctionExecutionResult:
+    return protocol.FunctionExecutionResult(
+        content=answer.content, name=call.name, call_id=call.id, is_error=answer.is_error
+    )
 
 
 @dataclass(slots=True)

@@ -120,7 +120,8 @@ class MemberFilter:
             return ""
         text = text[self._own.find_end(text) or 0 :]
         if sign := _PASS_SIGN.match(text):
-            return self._read_after_sign(text[sign.end() :], last)
+            rest = text[sign.end() :].lstrip(_AFTER_SIGN)
+            return None if self.may_pass or (last and not rest) else rest
         if len(text.rstrip()) <= _LONGEST_PASS:
             word = re.sub(r"[\W_]+", "", text).lower()
             if last and self.may_pass and word == _BARE_WORD:
@@ -162,12 +163,6 @@ class MemberFilter:
         line = before.rstrip().rpartition("\n")[2]
         is_introduced = line.rstrip(_MARKS_AFTER).endswith((":", "："))
         return is_introduced or self._others.find_end(line) is not None
-
-    def _read_after_sign(self, rest: str, last: bool) -> str | None:
-        rest = rest.lstrip(_AFTER_SIGN)
-        if self.may_pass or (last and not rest):
-            return None
-        return rest
 
 
 _OPENED_BY_PROMPT: WeakSet[object] = WeakSet()  # clients whose answers begin inside reasoning
@@ -245,7 +240,9 @@ class VisibleText:
     def feed(self, chunk: str) -> list[TextChange]:
         """Take a chunk of the answer; return what changes for the reader."""
         self._has_input = self._has_input or bool(chunk.strip())
-        return self._show(self._leak_filter.feed(_remove_unstorable(chunk)))
+        # No database can store NUL and lone surrogates.
+        storable = chunk.replace("\0", "").encode("utf-8", "ignore").decode()
+        return self._show(self._leak_filter.feed(storable))
 
     def end(self, *, has_calls: bool = False) -> list[TextChange]:
         """End the answer, which may have real calls; return what changes for the reader."""
@@ -292,7 +289,10 @@ class VisibleText:
             return events
         filtered = self._filter_member(self._pending + text, last)
         if filtered is None:
-            return [*events, *self._fall_silent()]
+            self.is_silent = True
+            if self._member_filter is not None and self._member_filter.may_pass:
+                self._earlier_text = ""  # it has said nothing in the whole turn
+            return [*events, *self._retract()]
         text, visible = filtered
         if not self.has_text and not visible:
             return events
@@ -341,21 +341,9 @@ class VisibleText:
             return None
         return own if self._is_cut else text, own[:sign].rstrip()
 
-    def _fall_silent(self) -> list[TextChange]:
-        """Take back the text; a member that may pass has said nothing in the whole turn."""
-        self.is_silent = True
-        if self._member_filter is not None and self._member_filter.may_pass:
-            self._earlier_text = ""
-        return self._retract()
-
     def _retract(self) -> list[TextChange]:
         """Take back the text of this answer; return the event if there is any."""
         was_shown = self.text != self._earlier_text
         self.text, self.has_text, self._pending = self._earlier_text, False, ""
         self._is_cut = False
         return [TextRetracted(self.text)] if was_shown else []
-
-
-def _remove_unstorable(chunk: str) -> str:
-    """Return a chunk without NUL and lone surrogates, which no database can store."""
-    return chunk.replace("\0", "").encode("utf-8", "ignore").decode()

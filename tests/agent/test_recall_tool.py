@@ -25,7 +25,7 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.memories import RecallAnswer, RecallToolArguments, recall
 from memrecall.agent.tools.table import TOOLS
 from memrecall.budget import Limits
-from memrecall.chat.tools import memory_events
+from memrecall.chat.turn import memory_events
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
 from memrecall.model.client import Request

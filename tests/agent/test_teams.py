@@ -23,8 +23,7 @@ from PIL import Image as Picture
 
 from memrecall.agent import MemoryContext, MemRecallAgent, Recaller, RecallMemory, RecallTool
 from memrecall.agent.tools.memories import RecallReply
-from memrecall.chat.options import ChatOptions
-from memrecall.chat.tools import TurnRecalls
+from memrecall.chat.turn import ChatOptions, TurnRecalls
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
 from memrecall.messages import ConversationMessage

@@ -8,7 +8,7 @@ from autogen_core.models import FunctionExecutionResultMessage
 from memrecall.agent import Certainty, Recaller, RecallResult, write_block
 from memrecall.agent.blocks import write_parent_message, write_relevant_block
 from memrecall.agent.tools.memories import RecallAnswer, RecallReply
-from memrecall.chat.tools import memory_events
+from memrecall.chat.turn import memory_events
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient

@@ -53,7 +53,7 @@ class TestFailures:
             await asyncio.Event().wait()
 
         monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", hang)
-        monkeypatch.setattr("memrecall.chat.tools._GRACE", 0.0)
+        monkeypatch.setattr("memrecall.chat.turn._GRACE", 0.0)
         async with asyncio.timeout(LIMIT):
             turn = await take_turn(sqlite_library, QUESTION_EN, say("Hi."), recall_seconds=0.05)
         assert turn.final.text == "Hi."

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memrecall.chat import GroupChat, Member
-from memrecall.chat.history import load_view
+from memrecall.chat.group import load_view
 from memrecall.errors import Forbidden, InvalidArgument, ModelFailed, NotFound
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope

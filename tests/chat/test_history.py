@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.chat.history import fit_texts
+from memrecall.chat.turn import fit_texts
 from memrecall.text_length import ELLIPSIS
 
 

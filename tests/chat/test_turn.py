@@ -9,7 +9,7 @@ import pytest
 
 from memrecall.agent import result as agent_result
 from memrecall.chat import SingleChat
-from memrecall.chat.tools import memory_events
+from memrecall.chat.turn import memory_events
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, Step, call, call_raw, calls, fail, say, silence
@@ -325,7 +325,7 @@ class TestLog:
         self, sqlite_library: Library, caplog: pytest.LogCaptureFixture, log_contents: bool
     ) -> None:
         script = [call("recall_memory", query="offsite"), call("secret_tool"), say("ok")]
-        with caplog.at_level(logging.INFO, "memrecall.chat.tools"):
+        with caplog.at_level(logging.INFO, "memrecall.chat.turn"):
             turn = await take_turn(sqlite_library, QUESTION_EN, *script, log_contents=log_contents)
         forged, real, unknown = caplog.messages
         results = turn.results("recall_memory", forged=True)
