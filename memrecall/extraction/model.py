@@ -1,17 +1,22 @@
-"""The extractor that asks a model: one call for the facts and relations of some messages."""
+"""The extractor that asks a model: one call for the facts and relations of some messages.
+
+A model sees conversations as JSON lines. Its answers are read leniently: a number may be a text,
+and a list may be missing.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, tzinfo
-from typing import Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from memrecall.agent.blocks import BLOCK_END, BLOCK_START
-from memrecall.extraction import wire
+from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import (
     USER,
     Entity,
@@ -36,7 +41,7 @@ from memrecall.model.structured import Structured, ask_prompt
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key
 from memrecall.text_length import estimate_tokens
-from memrecall.types import LABEL_LENGTH, Language, Role
+from memrecall.types import LABEL_LENGTH, Language, Role, format_time, parse_time
 from memrecall.workers import in_process
 
 T = TypeVar("T", bound=BaseModel)
@@ -44,13 +49,122 @@ Verification = Literal["none", "model"]
 
 SECONDS = 60.0
 MAX_LINES, MAX_CHARACTERS = 40, 12_000  # of the messages of one call
+MAX_TEXT = 4_000  # characters of one message in a prompt
 MAX_KNOWN = 60
 MAX_FACT = 500
 _CONTEXT_LINES = 6
+_MOST_DIGITS = 9  # of the number of a message or a memory
 _LONGEST_QUOTED = 120
 _TYPES = frozenset(get_args(FactType))
 _ENTITY_TYPES = frozenset(get_args(EntityType))
 _RECALLED = re.compile(rf"{re.escape(BLOCK_START)}.*?(?:{re.escape(BLOCK_END)}|\Z)", re.DOTALL)
+
+
+def _numbers(value: object) -> list[int]:
+    """Return the numbers in 1, "1" or ["1", 2], and drop anything else."""
+    items = value if isinstance(value, list) else [value]
+    texts = [str(item) for item in items if isinstance(item, int | str)]
+    return [int(text) for text in texts if text.isdecimal() and len(text) <= _MOST_DIGITS]
+
+
+def _text(value: object) -> str:
+    return "" if value is None or value in ("null", "None", "none") else str(value).strip()
+
+
+def _texts(value: object) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return [text for item in items if isinstance(item, str) and (text := _text(item))]
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Texts = Annotated[list[str], BeforeValidator(_texts)]
+Numbers = Annotated[list[int], BeforeValidator(_numbers)]
+Number = Annotated[int | None, BeforeValidator(lambda value: next(iter(_numbers(value)), None))]
+Flag = Annotated[bool, BeforeValidator(lambda value: False if value in (None, "") else value)]
+_NoneIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
+
+
+class FactItem(BaseModel):
+    """A fact as a model writes it; only the text is required."""
+
+    text: Text
+    about: Text = ""
+    type: Text = ""
+    field: Text = ""
+    sources: Numbers = Field(default_factory=list)
+    since: Text = ""
+    negated: Flag = False
+    replaces: Numbers = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: object) -> object:
+        return {"text": value} if isinstance(value, str) else value
+
+
+class EntityItem(BaseModel):
+    """An entity as a model writes it."""
+
+    name: Text
+    type: Text = ""
+    aliases: Texts = Field(default_factory=list)
+    sources: Numbers = Field(default_factory=list)
+
+
+class RelationItem(BaseModel):
+    """A relation as a model writes it."""
+
+    source: Text
+    relationship: Text
+    destination: Text
+    sources: Numbers = Field(default_factory=list)
+    since: Text = ""
+    ended: Flag = False
+
+
+class ExtractAnswer(BaseModel):
+    """The answer to the prompt `extract`."""
+
+    facts: list[FactItem]
+    relations: Annotated[list[RelationItem], _NoneIsEmpty] = Field(default_factory=list)
+    entities: Annotated[list[EntityItem], _NoneIsEmpty] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, value: object) -> object:
+        """Accept a bare list of facts, and a fact alone."""
+        if isinstance(value, list):
+            return {"facts": value}
+        is_fact = isinstance(value, dict) and "facts" not in value and "text" in value
+        return {"facts": [value]} if is_fact else value
+
+
+class VerdictItem(BaseModel):
+    """Whether messages state a fact, as a model writes it."""
+
+    fact: Number
+    stated: bool
+
+
+class VerifyAnswer(BaseModel):
+    """The answer to the prompt `verify`."""
+
+    verdicts: list[VerdictItem]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, value: object) -> object:
+        """Accept a bare list of verdicts, and a verdict alone."""
+        if isinstance(value, list):
+            return {"verdicts": value}
+        is_verdict = isinstance(value, dict) and "verdicts" not in value and "fact" in value
+        return {"verdicts": [value]} if is_verdict else value
+
+
+class SummaryAnswer(BaseModel):
+    """The answer to the prompt `summarise`."""
+
+    summary: Text
 
 
 class ModelExtractor:
@@ -91,8 +205,10 @@ class ModelExtractor:
         if not any(u.is_from_person and visible_text(u) for u in utterances):
             return Extracted()
         language = language_of(" ".join(utterance.text for utterance in utterances))
-        lines = [wire.setting_line(now, zone, prompt), *shown.lines()]
-        reply = await self._ask("extract", language, lines, wire.ExtractAnswer)
+        zone_name = getattr(zone, "key", None) or str(zone)
+        setting = {"now": format_time(now), "zone": zone_name, "guidance": prompt}
+        lines = [_to_line(setting), *shown.known_lines(), *shown.message_lines()]
+        reply = await self._ask("extract", language, lines, ExtractAnswer)
         if reply.value is None:
             return Extracted(problem=reply.problem)
         read = [_read_fact(item, shown, now) for item in reply.value.facts]
@@ -132,15 +248,15 @@ class ModelExtractor:
         texts = [item if isinstance(item, str) else item.text for item in messages]
         if not any(text.strip() for text in texts) or limit_characters <= 0:
             return Summary("")
-        prompt_lines = [wire.to_line({"limit": limit_characters})]
+        prompt_lines = [_to_line({"limit": limit_characters})]
         prompt_lines += [
-            wire.to_line({"text": item})
+            _to_line({"text": item})
             if isinstance(item, str)
-            else wire.utterance_line(number, item, item.text)
+            else _utterance_line(number, item, item.text)
             for number, item in enumerate(messages, 1)
         ]
         language = language_of(" ".join(texts))
-        reply = await self._ask("summarise", language, prompt_lines, wire.SummaryAnswer)
+        reply = await self._ask("summarise", language, prompt_lines, SummaryAnswer)
         if reply.value is None or not reply.value.summary:
             problem = reply.problem or "the summary is empty"
             text = await in_process(text_length(*texts), summarise, lines, limit_characters)
@@ -158,8 +274,12 @@ class ModelExtractor:
         numbers = {message.message_id: number for number, message in shown.numbered.items()}
         for number, fact in marked.items():
             sources = [numbers[name] for name in fact.source_ids if name in numbers]
-            lines.append(wire.fact_line(number, fact, sources))
-        reply = await self._ask("verify", language, lines, wire.VerifyAnswer)
+            lines.append(
+                _to_line(
+                    {"fact": number, "text": fact.text, "about": fact.subject, "sources": sources}
+                )
+            )
+        reply = await self._ask("verify", language, lines, VerifyAnswer)
         verdicts = {item.fact: item.stated for item in reply.value.verdicts} if reply.value else {}
         kept: list[Fact] = []
         dropped: list[str] = []
@@ -185,7 +305,7 @@ def split_conversation(utterances: Sequence[Utterance]) -> list[list[Utterance]]
     parts: list[list[Utterance]] = []
     size = 0
     for utterance in utterances:
-        length = min(len(utterance.text), wire.MAX_TEXT)
+        length = min(len(utterance.text), MAX_TEXT)
         if not parts or len(parts[-1]) >= MAX_LINES or size + length > MAX_CHARACTERS:
             parts.append([])
             size = 0
@@ -216,13 +336,24 @@ class _Shown:
         self._new = utterances
         self._first_new = len(context) + 1
 
-    def lines(self) -> list[str]:
-        known = [wire.known_line(number, memory) for number, memory in self.known.items()]
-        return [*known, *self.message_lines()]
+    def known_lines(self) -> list[str]:
+        return [
+            _to_line(
+                {
+                    "known": number,
+                    "text": memory.text,
+                    "about": memory.subject,
+                    "type": memory.memory_type,
+                    "field": memory.field,
+                    "since": memory.valid_from and format_time(memory.valid_from),
+                }
+            )
+            for number, memory in self.known.items()
+        ]
 
     def message_lines(self) -> list[str]:
         return [
-            wire.utterance_line(number, utterance, text, context=number < self._first_new)
+            _utterance_line(number, utterance, text, context=number < self._first_new)
             for number, utterance in self.numbered.items()
             if (text := visible_text(utterance))
         ]
@@ -250,6 +381,36 @@ def visible_text(utterance: Utterance) -> str:
     return _RECALLED.sub("", utterance.text).strip() if is_visible else ""
 
 
+def _to_line(value: dict[str, Any]) -> str:
+    """Return one line of JSON without empty values."""
+    filled = {name: item for name, item in value.items() if item not in (None, "", (), [])}
+    return json.dumps(filled, ensure_ascii=False)
+
+
+def _utterance_line(number: int, utterance: Utterance, text: str, *, context: bool = False) -> str:
+    """Return an utterance as a line, with the number as its id."""
+    return _to_line(
+        {
+            "id": number,
+            "role": str(utterance.role),
+            "speaker": utterance.speaker,
+            "time": utterance.ts and format_time(utterance.ts),
+            "context": context or None,
+            "text": text[:MAX_TEXT],
+        }
+    )
+
+
+def _parse_since(value: object) -> datetime | None:
+    """Return a time, or None if it cannot be parsed."""
+    if not isinstance(value, str) or not value:
+        return None
+    try:
+        return parse_time(value)
+    except InvalidArgument:
+        return None
+
+
 def _mark(facts: Sequence[Fact], shown: _Shown, now: datetime, zone: tzinfo) -> list[Fact]:
     texts = {memory.memory_key: memory.text for memory in shown.known.values()}
     marked = []
@@ -260,26 +421,31 @@ def _mark(facts: Sequence[Fact], shown: _Shown, now: datetime, zone: tzinfo) -> 
     return marked
 
 
-def _read_fact(item: wire.FactItem, shown: _Shown, now: datetime) -> Fact | None:
+def _read_fact(item: FactItem, shown: _Shown, now: datetime) -> Fact | None:
     """Return a model's fact; None if it has no text."""
     text = re.sub(r"\s+", " ", item.text).strip()
     text = text if len(text) <= MAX_FACT else whole_sentences(text, MAX_FACT) or text[:MAX_FACT]
     if not text:
         return None
     sources = shown.sources(item.sources)
-    subject = _subject(item.about, sources, shown)
+    if is_speaker_name(item.about):  # without a name it is about the last speaker
+        subject = (sources[-1].speaker if sources else None) or USER
+    else:  # as the conversation writes the name
+        speakers = {message.speaker for message in shown.messages if message.speaker}
+        names = {fold_person_name(name): name for name in speakers}
+        subject = names.get(fold_person_name(item.about), item.about)
     said_at = max((source.ts for source in sources if source.ts is not None), default=now)
-    since = wire.parse_since(item.since) or said_at
+    since = _parse_since(item.since) or said_at
     return Fact(
         text,
         subject,
-        cast(FactType, item.type) if item.type in _TYPES else "general",
-        item.field.casefold()[:LABEL_LENGTH] or None,
-        tuple(source.message_id for source in sources),
-        said_at if item.type == "plan" else min(since, now),
-        item.negated,
-        fact_keywords(text, subject),
-        tuple(
+        memory_type=cast(FactType, item.type) if item.type in _TYPES else "general",
+        field=item.field.casefold()[:LABEL_LENGTH] or None,
+        source_ids=tuple(source.message_id for source in sources),
+        valid_from=said_at if item.type == "plan" else min(since, now),
+        negated=item.negated,
+        keywords=fact_keywords(text, subject),
+        replaces=tuple(
             shown.known[number].memory_key
             for number in dict.fromkeys(item.replaces)
             if number in shown.known and shown.has_author(item.sources)
@@ -287,37 +453,33 @@ def _read_fact(item: wire.FactItem, shown: _Shown, now: datetime) -> Fact | None
     )
 
 
-def _subject(about: str, sources: Sequence[Utterance], shown: _Shown) -> str:
-    """Return the subject as the conversation names it; without a name, the last speaker."""
-    if is_speaker_name(about):
-        return (sources[-1].speaker if sources else None) or USER
-    speakers = {message.speaker for message in shown.messages if message.speaker}
-    names = {fold_person_name(name): name for name in speakers}
-    return names.get(fold_person_name(about), about)
-
-
 def _end_name(name: str) -> str:
     """Return the name of an end of a relation; the user has one name in every language."""
     return USER if name and is_speaker_name(name) else name
 
 
-def _read_relation(item: wire.RelationItem, shown: _Shown, now: datetime) -> Relation | None:
-    ends = (_end_name(item.source), _end_name(item.destination))
+def _read_relation(item: RelationItem, shown: _Shown, now: datetime) -> Relation | None:
+    source, destination = _end_name(item.source), _end_name(item.destination)
     verb = re.sub(r"\W+", "_", item.relationship.strip().lower()).strip("_")
-    if not all(ends) or not verb or entity_key(ends[0]) == entity_key(ends[1]):
+    if not (source and destination and verb) or entity_key(source) == entity_key(destination):
         return None
-    sources = shown.sources(item.sources)
-    said_at = max((source.ts for source in sources if source.ts is not None), default=now)
-    since = min(wire.parse_since(item.since) or said_at, now)
-    ids = tuple(source.message_id for source in sources)
-    return Relation(ends[0], verb, ends[1], ids, since, item.ended)
+    messages = shown.sources(item.sources)
+    said_at = max((message.ts for message in messages if message.ts is not None), default=now)
+    return Relation(
+        source,
+        verb,
+        destination,
+        source_ids=tuple(message.message_id for message in messages),
+        valid_from=min(_parse_since(item.since) or said_at, now),
+        ended=item.ended,
+    )
 
 
 def _read_entities(
-    items: Sequence[wire.EntityItem], relations: Sequence[Relation], shown: _Shown
+    items: Sequence[EntityItem], relations: Sequence[Relation], shown: _Shown
 ) -> list[Entity]:
     """Return the entities that relations connect or that have other names, with their types."""
-    described: Mapping[str, wire.EntityItem] = {
+    described: Mapping[str, EntityItem] = {
         entity_key(_end_name(item.name)): item for item in items if item.name
     }
     ends = [name for relation in relations for name in (relation.source, relation.destination)]
@@ -325,7 +487,7 @@ def _read_entities(
     entities: dict[str, Entity] = {}
     for name in (*ends, *named):
         key = entity_key(name)
-        item = described.get(key) or wire.EntityItem(name=name)
+        item = described.get(key) or EntityItem(name=name)
         kind = "person" if name == USER else item.type if item.type in _ENTITY_TYPES else "thing"
         aliases = tuple(a for a in item.aliases if entity_key(a) not in ("", key))
         sources = shown.sources(item.sources) if aliases else []

@@ -1,6 +1,7 @@
 """Ingestion: messages are stored first; what is derived from them may fail and is reported."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
 from memrecall.errors import InvalidArgument, OutdatedPlan
-from memrecall.extraction.notes import noted_text
 from memrecall.extraction.protocol import (
     RETRACTION,
     USER,
@@ -41,6 +41,7 @@ from memrecall.store import (
     WriteStatus,
 )
 from memrecall.store.privacy import protect_new
+from memrecall.text.normalize import replace_characters
 from memrecall.types import (
     EXTRACTION,
     NAME_LENGTH,
@@ -67,6 +68,31 @@ _MOST_KEYWORDS = 12
 _MOST_PLANS = 20  # for one addition, while other processes write too
 _PROCEDURE_LENGTH = 4_000  # characters
 _LEAST_TRUSTED_FIRST = (Origin.TOOL, Origin.IMPORT, Origin.ASSISTANT, Origin.USER)
+
+# At most twenty openings: what is not said with one of them is kept as a message.
+_OPENINGS = (
+    "remember",
+    "please remember",
+    "note",
+    "note to self",
+    "make a note",
+    "take a note",
+    "please note",
+    "don't forget",
+    "keep in mind",
+    "请记住",
+    "帮我记住",
+    "帮我记一下",
+    "记住",
+    "记一下",
+    "备注",
+    "别忘了",
+)
+_NOTE = re.compile(
+    rf"\s*(?:{'|'.join(map(re.escape, sorted(_OPENINGS, key=len, reverse=True)))})"
+    r"(?P<mark>\s*[:,]\s*|\b|(?=[^\x00-\x7f了啦]))",  # 记住了 is an answer
+    re.IGNORECASE,
+)
 
 Result = TypeVar("Result")
 
@@ -705,6 +731,21 @@ def _message_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory,
         return None  # Instructions of the application are not memories of the user.
     metadata = {"role": message.role.value, **message.metadata}
     return _said_memory(message, message.content, metadata, addition)
+
+
+def noted_text(text: str) -> str | None:
+    """Return what a message asks to remember, in its own words; None if it does not ask.
+
+    Only an opening that is set off by a mark is left out: "remember that time in Rome" and
+    记住的单词 would else lose a part of what they say.
+    """
+    match = _NOTE.match(replace_characters(text))
+    if match is None or text.rstrip().endswith(("?", "？")):
+        return None
+    note = text[match.end() :].strip()
+    if len(re.findall(r"\w", note)) < 2:
+        return None
+    return note if match["mark"].strip() else text.strip()
 
 
 def note_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory, Origin] | None:

@@ -13,7 +13,7 @@ from memrecall.agent import conversation, offline
 from memrecall.agent.state import Window
 from memrecall.chat import mentions, phrases
 from memrecall.errors import InvalidArgument
-from memrecall.extraction import notes, summaries, verify
+from memrecall.extraction import summaries, verify
 from memrecall.extraction.protocol import Fact, Utterance
 from memrecall.importers import (
     ReadOptions,
@@ -29,6 +29,7 @@ from memrecall.importers.html_text import html_to_text
 from memrecall.importers.records import FileFormat
 from memrecall.json_objects import load_json_object
 from memrecall.library.graph_evidence import possible_names
+from memrecall.memory import ingest
 from memrecall.messages import ConversationMessage
 from memrecall.model.structured import repair_json
 from memrecall.search.index.columns import Columns
@@ -167,7 +168,7 @@ READERS: Mapping[str, Reader] = {
     "find_speakers": lambda text: features.find_speakers(text, ("Bob Lee", "小李")),
     "to_first_person": lambda text: features.to_first_person(text, ("Bob Lee", "小李")),
     "doubts": _read_doubts,
-    "noted_text": notes.noted_text,
+    "noted_text": ingest.noted_text,
     "summarise": lambda text: summaries.summarise([_utterance(text)], 500),
     "shorten": lambda text: summaries.shorten(text, 500),
     "mentions": _read_mentions,
