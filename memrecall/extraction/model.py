@@ -76,25 +76,25 @@ def _texts(value: object) -> list[str]:
     return [text for item in items if isinstance(item, str) and (text := _text(item))]
 
 
-Text = Annotated[str, BeforeValidator(_text)]
-Texts = Annotated[list[str], BeforeValidator(_texts)]
-Numbers = Annotated[list[int], BeforeValidator(_numbers)]
-Number = Annotated[int | None, BeforeValidator(lambda value: next(iter(_numbers(value)), None))]
-Flag = Annotated[bool, BeforeValidator(lambda value: False if value in (None, "") else value)]
+_Text = Annotated[str, BeforeValidator(_text)]
+_Texts = Annotated[list[str], BeforeValidator(_texts)]
+_Numbers = Annotated[list[int], BeforeValidator(_numbers)]
+_Number = Annotated[int | None, BeforeValidator(lambda value: next(iter(_numbers(value)), None))]
+_Flag = Annotated[bool, BeforeValidator(lambda value: False if value in (None, "") else value)]
 _NoneIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
 
 
 class FactItem(BaseModel):
     """A fact as a model writes it; only the text is required."""
 
-    text: Text
-    about: Text = ""
-    type: Text = ""
-    field: Text = ""
-    sources: Numbers = Field(default_factory=list)
-    since: Text = ""
-    negated: Flag = False
-    replaces: Numbers = Field(default_factory=list)
+    text: _Text
+    about: _Text = ""
+    type: _Text = ""
+    field: _Text = ""
+    sources: _Numbers = Field(default_factory=list)
+    since: _Text = ""
+    negated: _Flag = False
+    replaces: _Numbers = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod
@@ -105,21 +105,21 @@ class FactItem(BaseModel):
 class EntityItem(BaseModel):
     """An entity as a model writes it."""
 
-    name: Text
-    type: Text = ""
-    aliases: Texts = Field(default_factory=list)
-    sources: Numbers = Field(default_factory=list)
+    name: _Text
+    type: _Text = ""
+    aliases: _Texts = Field(default_factory=list)
+    sources: _Numbers = Field(default_factory=list)
 
 
 class RelationItem(BaseModel):
     """A relation as a model writes it."""
 
-    source: Text
-    relationship: Text
-    destination: Text
-    sources: Numbers = Field(default_factory=list)
-    since: Text = ""
-    ended: Flag = False
+    source: _Text
+    relationship: _Text
+    destination: _Text
+    sources: _Numbers = Field(default_factory=list)
+    since: _Text = ""
+    ended: _Flag = False
 
 
 class ExtractAnswer(BaseModel):
@@ -142,7 +142,7 @@ class ExtractAnswer(BaseModel):
 class VerdictItem(BaseModel):
     """Whether messages state a fact, as a model writes it."""
 
-    fact: Number
+    fact: _Number
     stated: bool
 
 
@@ -164,7 +164,7 @@ class VerifyAnswer(BaseModel):
 class SummaryAnswer(BaseModel):
     """The answer to the prompt `summarise`."""
 
-    summary: Text
+    summary: _Text
 
 
 class ModelExtractor:

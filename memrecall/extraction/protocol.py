@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.normalize import normalize, strip_accents
 from memrecall.types import USER as USER
-from memrecall.types import Doubt, Role
+from memrecall.types import Doubt, Message, NewMessage, Role
 
 FactType = Literal[
     "user_profile",
@@ -45,6 +45,12 @@ class Utterance:
     role: Role
     text: str
     ts: datetime | None = None
+
+    @classmethod
+    def of(cls, message: Message | NewMessage, message_id: str | None = None) -> "Utterance":
+        """Return a message in the form that extractors read, under the id it is stored with."""
+        name = message.message_id if message_id is None else message_id
+        return cls(name or "", message.speaker, message.role, message.content, message.ts)
 
     @property
     def is_from_person(self) -> bool:

@@ -23,7 +23,6 @@ from memrecall.extraction.protocol import Utterance
 from memrecall.library.library import Library
 from memrecall.memory.ingest import ADD_JOB, CONTEXT, Addition, Derived, Ingestor
 from memrecall.memory.jobs import ENDED, KEPT, LEASE, WORK, Jobs
-from memrecall.memory.results import to_utterance
 from memrecall.memory.summaries import SUMMARIES_JOB
 from memrecall.progress import Advance
 from memrecall.scope import DEFAULT_NAME, Scope, space_of
@@ -355,7 +354,7 @@ class Extractions:
                 kept = [message for message in page if message.message_id not in forgotten]
                 after = page[-1]
                 if kept:
-                    part = split_conversation([to_utterance(message) for message in kept])[0]
+                    part = split_conversation([Utterance.of(message) for message in kept])[0]
                     after = page[-1] if len(part) == len(kept) else kept[len(part) - 1]
                     yield _Batch(scope, part)
 

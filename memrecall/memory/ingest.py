@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
@@ -18,13 +19,12 @@ from memrecall.extraction.protocol import (
     Extractor,
     Fact,
     KnownMemory,
-    Relation,
     Utterance,
 )
 from memrecall.extraction.summaries import summarise_with
 from memrecall.library.library import Library
 from memrecall.memory.jobs import WORK, Jobs, Processes, run_process
-from memrecall.memory.results import StoredMessages, outcome_item, to_utterance, to_utterances
+from memrecall.memory.results import outcome_item
 from memrecall.memory.summaries import SummaryWriter
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
@@ -114,13 +114,16 @@ class Addition:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what a later process needs to derive the same from the stored messages."""
-        names = ("prompt", "metadata", "layer", "memory_type", "sensitive")
         return {
             "agent_id": self.scope.agent_id,
             "session_id": self.scope.session_id,
             "project": self.scope.project,
             "expires_at": self.expires_at and format_time(self.expires_at),
-            **{name: getattr(self, name) for name in names},
+            "prompt": self.prompt,
+            "metadata": self.metadata,
+            "layer": self.layer,
+            "memory_type": self.memory_type,
+            "sensitive": self.sensitive,
         }
 
     @classmethod
@@ -132,6 +135,37 @@ class Addition:
         expires_at = parse_time(expiry, "expires_at") if expiry else None
         scope = Scope.of_owner(user_id, **names)
         return cls(scope=scope, messages=(), expires_at=expires_at, is_left=True, **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessages:
+    """The outcome of storing messages, and the memories that were stored with them."""
+
+    messages: Sequence[NewMessage]
+    written: WriteResult
+    added: tuple[tuple[PlanOutcome, NewMessage], ...] = ()
+    hidden: frozenset[str] = frozenset()  # ids of messages that were stored and deleted before
+
+    def pairs(self) -> list[tuple[NewMessage, str]]:
+        """Return the messages with their ids, without those that were deleted before.
+
+        Nothing is derived from a hidden or erased message again, however it is sent.
+        """
+        outcomes = zip(self.messages, self.written.ids, self.written.statuses, strict=True)
+        return [
+            (message, name)
+            for message, name, status in outcomes
+            if status is not WriteStatus.ERASED and name not in self.hidden
+        ]
+
+    def receipt(self) -> dict[str, Any]:
+        """Return the fields of the result of an `add` that are about its messages."""
+        written = self.written
+        names = [status.value for status in written.statuses]
+        receipt = {"messages": list(written.ids), "stored": written.stored, "statuses": names}
+        if any(written.redacted):
+            receipt["redacted"] = [list(kinds) for kinds in written.redacted]
+        return receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +255,13 @@ class Ingestor:
         results = [outcome_item(outcome, message) for outcome, message in stored.added]
         pairs = stored.pairs()
         if addition.infer and pairs:
-            await self._derive(addition, to_utterances(pairs), derived)
+            # In the order of their times; one without a time was said with the one before.
+            last, dated = datetime.min.replace(tzinfo=UTC), []
+            for message, name in pairs:
+                last = message.ts or last
+                dated.append((last, Utterance.of(message, name)))
+            utterances = [utterance for _, utterance in sorted(dated, key=itemgetter(0))]
+            await self._derive(addition, utterances, derived)
             results += [outcome_item(o) for o in derived.outcomes if o.event != "NONE"]
         result: dict[str, Any] = {
             "results": results,
@@ -251,7 +291,7 @@ class Ingestor:
         unread = self._library.store.unread(addition.scope)
         forgotten = await unread.forgotten()
         messages = await unread.among(work["receipt"]["messages"])
-        utterances = [to_utterance(m) for m in messages if m.message_id not in forgotten]
+        utterances = [Utterance.of(m) for m in messages if m.message_id not in forgotten]
         if utterances:
             await self._derive(addition, utterances, derived)
         return {
@@ -302,7 +342,11 @@ class Ingestor:
         """
         assert self._extractor is not None  # noqa: S101 -- callers have checked
         scope = addition.scope
-        context = await self._context(scope, utterances)
+        session = scope.session_id or DEFAULT_NAME
+        before = await self._library.store.timeline(scope).thread(
+            utterances[0].message_id, session_id=session, limit=CONTEXT
+        )
+        context = [Utterance.of(message) for message in before]
         sources = {utterance.message_id: utterance for utterance in (*context, *utterances)}
         reader = _Reader(self, scope, utterances, addition.prompt, context)
         kept: list[str] = []
@@ -358,16 +402,29 @@ class Ingestor:
     async def _write_relations(
         self, scope: Scope, extracted: Extracted, utterances: Sequence[Utterance]
     ) -> list[dict[str, Any]]:
-        """Write the entities and relations that were extracted from messages into the graph."""
+        """Write extracted entities and relations into the graph; return the relations."""
         if not extracted.relations and not extracted.entities:
             return []
         await self._library.claim_for_graph(scope)
         graph = self._library.graph(scope)
         times = {u.message_id: u.ts for u in utterances if u.ts is not None}
-        types = {entity.name[:NAME_LENGTH]: entity.type for entity in extracted.entities}
-        await graph.add(
-            dict(types), [_new_relation(relation, times) for relation in extracted.relations]
-        )
+        relations: list[NewRelation] = []
+        for relation in extracted.relations:
+            # A message that is not stored has no id, and cannot be a source.
+            ids = tuple(filter(None, relation.source_ids))
+            relations.append(
+                NewRelation(
+                    relation.source[:NAME_LENGTH],
+                    relation.relationship[:NAME_LENGTH],
+                    relation.destination[:NAME_LENGTH],
+                    ids,
+                    relation.valid_from,
+                    relation.ended,
+                    said_at=max((times[name] for name in ids if name in times), default=None),
+                )
+            )
+        types: dict[str, str] = {e.name[:NAME_LENGTH]: e.type for e in extracted.entities}
+        await graph.add(types, relations)
         for entity in extracted.entities:
             name, sources = entity.name[:NAME_LENGTH], tuple(filter(None, entity.source_ids))
             for alias in (alias[:NAME_LENGTH] for alias in entity.aliases):
@@ -464,7 +521,18 @@ class Ingestor:
         records = {record.memory_key: record for record in page.items}
         if page.next_cursor is not None:
             records = await self._find_related(scope, utterances)
-        return [_to_known(r) for r in records.values() if not r.provenance.conflicts_with]
+        return [
+            KnownMemory(
+                memory_key=record.memory_key,
+                text=record.content,
+                subject=record.subject or USER,
+                field=record.field,
+                memory_type=record.memory_type,
+                valid_from=record.valid_from,
+            )
+            for record in records.values()
+            if not record.provenance.conflicts_with
+        ]
 
     async def _find_related(
         self, scope: Scope, utterances: Sequence[Utterance]
@@ -520,14 +588,6 @@ class Ingestor:
             await self._library.apply_plan(addition.scope, steps, actor=EXTRACTION, reading=reading)
         )
 
-    async def _context(self, scope: Scope, utterances: Sequence[Utterance]) -> list[Utterance]:
-        """Return the messages before new ones in their session."""
-        session = scope.session_id or DEFAULT_NAME
-        timeline = self._library.store.timeline(scope)
-        first = utterances[0].message_id
-        earlier = await timeline.thread(first, session_id=session, limit=CONTEXT)
-        return [to_utterance(message) for message in earlier]
-
 
 @dataclass
 class _Reader:
@@ -560,31 +620,6 @@ async def _report_failure(name: str, work: Awaitable[Result], problems: list[str
     except Exception as error:
         problems.append(f"{name}: {type(error).__name__}: {error}")
         return None
-
-
-def _new_relation(relation: Relation, times: Mapping[str, datetime]) -> NewRelation:
-    # A message that is not stored has no id, and cannot be a source.
-    ids = tuple(filter(None, relation.source_ids))
-    return NewRelation(
-        relation.source[:NAME_LENGTH],
-        relation.relationship[:NAME_LENGTH],
-        relation.destination[:NAME_LENGTH],
-        ids,
-        relation.valid_from,
-        relation.ended,
-        said_at=max((times[name] for name in ids if name in times), default=None),
-    )
-
-
-def _to_known(record: MemoryRecord) -> KnownMemory:
-    return KnownMemory(
-        memory_key=record.memory_key,
-        text=record.content,
-        subject=record.subject or USER,
-        field=record.field,
-        memory_type=record.memory_type,
-        valid_from=record.valid_from,
-    )
 
 
 def _plan_fact(

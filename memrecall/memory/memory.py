@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, NotFound
-from memrecall.extraction.protocol import Extractor
+from memrecall.extraction.protocol import Extractor, Utterance
 from memrecall.importers.importer import parse_records
 from memrecall.library.library import Library
 from memrecall.memory.extractions import ExtractionRequest, Extractions
@@ -58,7 +58,6 @@ from memrecall.memory.results import (
     parse_update,
     quote_conflicts,
     revision_item,
-    to_utterance,
 )
 from memrecall.memory.retention import Policy, RecallTimes, SweepOptions, sweep_scope
 from memrecall.memory.search import MemorySearch, search_memories
@@ -493,10 +492,10 @@ class AsyncMemory:
             stored = await resources.library.store.timeline(scope).thread(
                 session_id=scope.session_id or DEFAULT_NAME, limit=_MOST_EXTRACTED
             )
-            utterances = [to_utterance(message) for message in stored]
+            utterances = [Utterance.of(message) for message in stored]
         else:
             # These messages are not stored, so the graph cannot name them as sources.
-            utterances = [to_utterance(message, "") for message in parse_new_messages(messages)]
+            utterances = [Utterance.of(message, "") for message in parse_new_messages(messages)]
         return await resources.ingestor.extract_graph(scope, utterances)
 
     # Reading

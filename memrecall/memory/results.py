@@ -2,18 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from operator import itemgetter
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from memrecall.errors import InvalidArgument, describe_validation_error
-from memrecall.extraction.protocol import USER, Utterance, fact_keywords
+from memrecall.extraction.protocol import USER, fact_keywords
 from memrecall.memory.mem0 import expiration_date, parse_expiration
 from memrecall.scope import Scope, space_of, space_owner
 from memrecall.search import Hit
@@ -28,8 +26,6 @@ from memrecall.store import (
     Store,
     StoredEntity,
     StoredRelation,
-    WriteResult,
-    WriteStatus,
 )
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 from memrecall.store.memories.records import NO_FILTER
@@ -74,37 +70,6 @@ def covered_kinds(kinds: str) -> frozenset[str]:
     return frozenset({"memory" if kinds in ("memory", "memories") else "message"})
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessages:
-    """The outcome of storing messages, and the memories that were stored with them."""
-
-    messages: Sequence[NewMessage]
-    written: WriteResult
-    added: tuple[tuple[PlanOutcome, NewMessage], ...] = ()
-    hidden: frozenset[str] = frozenset()  # ids of messages that were stored and deleted before
-
-    def pairs(self) -> list[tuple[NewMessage, str]]:
-        """Return the messages with their ids, without those that were deleted before.
-
-        Nothing is derived from a hidden or erased message again, however it is sent.
-        """
-        outcomes = zip(self.messages, self.written.ids, self.written.statuses, strict=True)
-        return [
-            (message, name)
-            for message, name, status in outcomes
-            if status is not WriteStatus.ERASED and name not in self.hidden
-        ]
-
-    def receipt(self) -> dict[str, Any]:
-        """Return the fields of the result of an `add` that are about its messages."""
-        written = self.written
-        names = [status.value for status in written.statuses]
-        receipt = {"messages": list(written.ids), "stored": written.stored, "statuses": names}
-        if any(written.redacted):
-            receipt["redacted"] = [list(kinds) for kinds in written.redacted]
-        return receipt
-
-
 def parse_update(data: object, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields to update, validated like the fields of a new memory."""
     values: dict[str, Any] = dict(fields)
@@ -146,24 +111,6 @@ def follow_text(values: dict[str, Any], record: MemoryRecord) -> dict[str, Any]:
         return values
     words = fact_keywords(values["content"], record.subject or USER)
     return {**values, "keywords": tuple(Keyword(keyword=word[:NAME_LENGTH]) for word in words)}
-
-
-def to_utterance(message: Message | NewMessage, message_id: str | None = None) -> Utterance:
-    """Return a message in the form that extractors read, under the id it is stored with."""
-    name = message.message_id if message_id is None else message_id
-    return Utterance(name or "", message.speaker, message.role, message.content, message.ts)
-
-
-def to_utterances(pairs: Iterable[tuple[NewMessage, str]]) -> list[Utterance]:
-    """Return messages with their ids as utterances, in the order of their times.
-
-    One without a time was said with the one before.
-    """
-    last, dated = datetime.min.replace(tzinfo=UTC), []
-    for message, name in pairs:
-        last = message.ts or last
-        dated.append((last, to_utterance(message, name)))
-    return [utterance for _, utterance in sorted(dated, key=itemgetter(0))]
 
 
 def memory_item(record: MemoryRecord) -> dict[str, Any]:
@@ -323,7 +270,7 @@ async def list_kinds(
     if len(kinds) > 1 and cursor is not None and cursor.startswith(_IN_MESSAGES):
         is_in_messages, inner = True, cursor.removeprefix(_IN_MESSAGES) or None
     if not is_in_messages:
-        page = await list_memories(store, query, scope, limit, inner)
+        page = await _list_memories(store, query, scope, limit, inner)
         if "message" not in kinds:
             if not page["results"] and cursor is None and not query.deleted:
                 page["kept_messages"] = await store.timeline(scope).count(query.session_id)
@@ -331,9 +278,9 @@ async def list_kinds(
         left = limit - len(page["results"])
         if page["next_cursor"] is not None or not left:
             return {**page, "next_cursor": page["next_cursor"] or _IN_MESSAGES}
-        rest = await list_messages(store, query, scope, left, None)
+        rest = await _list_messages(store, query, scope, left, None)
         return _in_messages(rest, page["results"])
-    page = await list_messages(store, query, scope, limit, inner)
+    page = await _list_messages(store, query, scope, limit, inner)
     return page if "memory" not in kinds else _in_messages(page, ())
 
 
@@ -353,7 +300,7 @@ def mention_messages(page: dict[str, Any]) -> dict[str, Any]:
     return {**page, "message": f'no memories; {kept}: list them with kinds="messages"'}
 
 
-async def list_memories(
+async def _list_memories(
     store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
 ) -> dict[str, Any]:
     """Return a page of memories, newest first."""
@@ -364,7 +311,7 @@ async def list_memories(
     return {"results": items, "next_cursor": page.next_cursor}
 
 
-async def list_messages(
+async def _list_messages(
     store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
 ) -> dict[str, Any]:
     """Return a page of messages, newest first."""

@@ -22,7 +22,6 @@ from memrecall.errors import Conflict, describe_for_log
 from memrecall.extraction.protocol import Extractor, Utterance, text_length
 from memrecall.extraction.summaries import summarise, summarise_with
 from memrecall.memory.jobs import Jobs
-from memrecall.memory.results import to_utterance
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import JOB_PREFIX, SessionState, Store, StoredSummary
 from memrecall.store.database.cursors import require_limit
@@ -61,7 +60,7 @@ async def summarise_text(
     left = _MOST_CHARACTERS
     for message in reversed(await state.without_forgotten(messages)):
         if left > 0:
-            lines.append(replace(to_utterance(message), text=message.content[:left]))
+            lines.append(replace(Utterance.of(message), text=message.content[:left]))
             left -= len(message.content)
     lines.reverse()
     limit = _LENGTHS[SESSION]
@@ -130,7 +129,7 @@ class SessionSummaries:
         lines: list[Utterance | str]
         if old.level == TURNS:
             messages = await self._state.messages_between(*span)
-            lines = [to_utterance(m) for m in await self._state.without_forgotten(messages)]
+            lines = [Utterance.of(m) for m in await self._state.without_forgotten(messages)]
         else:
             lines = [s.text for s in await self._state.summaries_between(TURNS, *span) if s.text]
         return await self._summarise(old.level, old.number, lines, span)
@@ -190,7 +189,7 @@ class SessionSummaries:
             if is_full or not self.has_more:
                 return new
             span = (batch[0].sequence_no, batch[-1].sequence_no)
-            utterances = [to_utterance(m) for m in await self._state.without_forgotten(batch)]
+            utterances = [Utterance.of(m) for m in await self._state.without_forgotten(batch)]
             new.append(await self._summarise(TURNS, number + len(new), utterances, span))
             after = batch[-1].sequence_no
             characters += sum(len(message.content) for message in batch)
