@@ -146,7 +146,12 @@ class Extractions:
         self.require_model()
         left = await self._unfinished(request)
         running = self._find_of(request.scope)
-        run = running.run if running else left["job_id"] if left else _new_run()
+        if running:
+            run = running.run
+        elif left:
+            run = left["job_id"]
+        else:  # It sorts by time, and is the id of the job.
+            run = f"{JOB_PREFIX}x{time.time_ns() // 1000:013x}{secrets.token_hex(4)}"
         if running or (left and left["state"] == "running"):
             raise Conflict(
                 f"the extraction {run!r} is running already",
@@ -237,8 +242,9 @@ class Extractions:
         if kind == ADD_JOB:
             await self._continue_addition(user_id, job)
         elif kind == SUMMARIES_JOB:
-            names = {"session_id": job["session_id"]}
-            self._ingestor.summaries.expect(Scope.of_owner(user_id, job["agent_id"], **names))
+            self._ingestor.summaries.expect(
+                Scope.of_owner(user_id, job["agent_id"], session_id=job["session_id"])
+            )
         elif kind == _KIND and space_of(user_id) is None:  # in a space, the member has to
             request = ExtractionRequest.of_job(user_id, job)
             counts = await self.estimate(request)
@@ -246,8 +252,14 @@ class Extractions:
                 self._spawn(request, job["job_id"], counts, lambda step: None)
 
     async def _continue_addition(self, user_id: str, job: dict[str, Any]) -> None:
+        async def work() -> dict[str, Any]:
+            if space_of(user_id) is not None:
+                hint = "The member can extract the messages again"
+                raise Conflict("its process ended", hint=hint)
+            async with self._turns:
+                return await self._ingestor.finish_left(user_id, job[WORK])
+
         about = {"kind": ADD_JOB, WORK: job[WORK]}
-        work = partial(self._finish_addition, user_id, job[WORK])
         try:
             await self._jobs.run(self._library.store, work, user_id, job["job_id"], about)
         except Conflict:
@@ -255,12 +267,6 @@ class Extractions:
         # An extractor may be a plugin; whatever it raises, others can be finished.
         except Exception as error:
             log.warning("an addition is not finished: %s", describe_for_log(error))
-
-    async def _finish_addition(self, user_id: str, work: dict[str, Any]) -> dict[str, Any]:
-        if space_of(user_id) is not None:
-            raise Conflict("its process ended", hint="The member can extract the messages again")
-        async with self._turns:
-            return await self._ingestor.finish_left(user_id, work)
 
     async def _unfinished(self, request: ExtractionRequest) -> dict[str, Any] | None:
         """Return the job of the run for these messages that has not ended, of any process."""
@@ -306,13 +312,14 @@ class Extractions:
             if not is_changed or failures:
                 break
         left = (await self.estimate(request))["messages"] if failures or problems else 0
-        named = {"added": "ADD", "updated": "UPDATE", "ended": "DELETE"}
         return {
             "run": run,
             **counts,
             "read": about["read"],
             "unread": left,
-            **{name: events[event] for name, event in named.items()},
+            "added": events["ADD"],
+            "updated": events["UPDATE"],
+            "ended": events["DELETE"],
             "problems": list(dict.fromkeys(problems))[:_MOST_PROBLEMS],
         }
 
@@ -343,12 +350,10 @@ class Extractions:
         forgotten = await unread.forgotten()
         for session in await unread.sessions():
             # As an `add` without these ids stored them: it is about the memories of all agents.
-            names = (
-                None if n == DEFAULT_NAME else n for n in (session.agent_id, session.session_id)
-            )
-            agent_id, session_id = names
-            scope = replace(request.scope.own, session_id=session_id)
-            scope = scope if scope.agent_id else replace(scope, agent_id=agent_id)
+            agent_id = None if session.agent_id == DEFAULT_NAME else session.agent_id
+            session_id = None if session.session_id == DEFAULT_NAME else session.session_id
+            own = request.scope.own
+            scope = replace(own, agent_id=own.agent_id or agent_id, session_id=session_id)
             after: Message | None = None
             while page := await unread.page(session, after, MAX_LINES):
                 kept = [message for message in page if message.message_id not in forgotten]
@@ -378,11 +383,8 @@ class Extractions:
         self._library.vectors.expect({scope.user_id: len(changed)})
         for _, job in await self._jobs.find_open(store, [scope.user_id]):
             if job["job_id"] == run:  # No process continues it.
-                ended = {"state": "failed", "error": "it was undone"}
-                await self._jobs.report(store, scope.user_id, run, {"kind": _KIND}, **ended)
+                about = {"kind": _KIND}
+                await self._jobs.report(
+                    store, scope.user_id, run, about, state="failed", error="it was undone"
+                )
         return {"run": run, "memories": len(changed), "messages": unread}
-
-
-def _new_run() -> str:
-    """Return the id of a run, which sorts by time and is the id of its job."""
-    return f"{JOB_PREFIX}x{time.time_ns() // 1000:013x}{secrets.token_hex(4)}"

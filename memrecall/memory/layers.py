@@ -40,6 +40,7 @@ from memrecall.types import (
 MOST_ITEMS = 2_000
 EVERY_MESSAGES = 20
 EVERY_SECONDS = 60.0
+_LIMIT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,6 @@ class ShortTermMemory:
             raise InvalidArgument(
                 "this session's short-term memory has ended", hint="Call short_term() again"
             )
-
-
-_LIMIT = 500
 
 
 class UserInfo:

@@ -149,9 +149,13 @@ async def sweep_scope(library: Library, scope: Scope, options: SweepOptions) -> 
                     keys, actor=_SWEEP, reason=reason, sources=gone, digests=gone
                 )
             removed += len(removal.memories)
-    results = [{"id": key, "reason": reason} for key, reason in reasons.items()]
-    counts = {"found": len(reasons), "removed": removed, "reasons": Counter(reasons.values())}
-    return {"dry_run": options.dry_run, **counts, "results": results}
+    return {
+        "dry_run": options.dry_run,
+        "found": len(reasons),
+        "removed": removed,
+        "reasons": Counter(reasons.values()),
+        "results": [{"id": key, "reason": reason} for key, reason in reasons.items()],
+    }
 
 
 async def _select(store: Store, scope: Scope, options: SweepOptions) -> dict[str, str]:
@@ -168,7 +172,9 @@ async def _select(store: Store, scope: Scope, options: SweepOptions) -> dict[str
         reasons |= dict.fromkeys(_duplicates(rest), "duplicate")
         rest = [candidate for candidate in rest if candidate.key not in reasons]
     if policy.most_memories is not None:
-        reasons |= dict.fromkeys(_over_budget(rest, policy.most_memories), "over the budget")
+        rest.sort(key=lambda c: (c.pinned, c.last_used, c.key), reverse=True)
+        over = [c.key for c in rest[policy.most_memories :] if not c.pinned]
+        reasons |= dict.fromkeys(over, "over the budget")
     return reasons
 
 
@@ -221,10 +227,3 @@ def _duplicates(candidates: list[_Candidate]) -> Iterator[str]:
         if candidate.fingerprint in seen and not candidate.pinned:
             yield candidate.key
         seen.add(candidate.fingerprint)
-
-
-def _over_budget(candidates: list[_Candidate], most: int) -> Iterator[str]:
-    ordered = sorted(candidates, key=lambda c: (c.pinned, c.last_used, c.key), reverse=True)
-    for candidate in ordered[most:]:
-        if not candidate.pinned:
-            yield candidate.key

@@ -68,13 +68,15 @@ async def search_memories(library: Library, scope: Scope, search: MemorySearch) 
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, search.threshold or 0.0)
-    nearest = {"nearest": format_time(page.nearest)} if page.nearest else {}
-    counts = {
+    found = {
+        "results": results,
         "total_found": page.total_found,
         "below_threshold": page.below_threshold,
         "message": page.message,
     }
-    return {"results": results, **counts, **nearest}
+    if page.nearest:
+        found["nearest"] = format_time(page.nearest)
+    return found
 
 
 async def _search_owner(
@@ -173,7 +175,14 @@ async def _fuse_ranks(
             hits.setdefault(hit.key, hit)
             scores[hit.key] = scores.get(hit.key, 0.0) + 1 / (_RANK_CONSTANT + rank) / best
     keys = sorted(scores, key=lambda key: (-scores[key], key))
-    fused = [_fused_hit(hits[key], scores[key], request.threshold) for key in keys]
+    fused: list[Hit] = []
+    for key in keys:
+        # Half of the largest sum is what a first place on one side gives: it must pass a threshold.
+        relevance = 2 * scores[key] / (1 + scores[key])
+        is_below = relevance < request.threshold
+        fused.append(
+            replace(hits[key], score=relevance, probability=None, below_threshold=is_below)
+        )
     below = sum(hit.below_threshold for hit in fused)
     records = {key: record for page in pages for key, record in page.records.items()}
     withheld = max(page.withheld for page in pages)
@@ -190,10 +199,3 @@ async def _fuse_ranks(
         nearest=empty.nearest,
         withheld_sources=pages[-1].withheld_sources,
     )
-
-
-def _fused_hit(hit: Hit, score: float, threshold: float) -> Hit:
-    # Half of the largest sum is what a first place on one side gives: it must pass a threshold.
-    relevance = 2 * score / (1 + score)
-    is_below = relevance < threshold
-    return replace(hit, score=relevance, probability=None, below_threshold=is_below)

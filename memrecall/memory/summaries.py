@@ -105,8 +105,10 @@ class SessionSummaries:
         turns = [s for s in turns if s.first_sequence_no > _end_of(last_chunk)] + new_turns
         chunks: list[StoredSummary] = []
         if len(turns) >= SUMMARIES_PER_CHUNK:
-            number = _next_number(last_chunk)
-            chunks = [await self._summarise_chunk(number, turns[:SUMMARIES_PER_CHUNK])]
+            parts = turns[:SUMMARIES_PER_CHUNK]
+            span = (parts[0].first_sequence_no, parts[-1].last_sequence_no)
+            texts = [summary.text for summary in parts if summary.text]
+            chunks = [await self._summarise(CHUNKS, _next_number(last_chunk), texts, span)]
         session: list[StoredSummary] = []
         if chunks or (whole and not self.has_more) or (remade and last_chunk):
             session = await self._summarise_session(chunks, turns)
@@ -115,24 +117,22 @@ class SessionSummaries:
         return new
 
     async def _remake(self) -> list[StoredSummary]:
-        """Make withdrawn summaries again from what is left."""
-        remade: list[StoredSummary] = []
+        """Rebuild withdrawn summaries from the remaining messages."""
+        state, remade = self._state, list[StoredSummary]()
         for level in (TURNS, CHUNKS):
-            withdrawn = await self._state.withdrawn_summaries(level, _MOST_REMADE)
-            again = [await self._make_again(old) for old in withdrawn]
-            await self._state.add_summaries(again)
+            again: list[StoredSummary] = []
+            for old in await state.withdrawn_summaries(level, _MOST_REMADE):
+                span = (old.first_sequence_no, old.last_sequence_no)
+                lines: list[Utterance | str]
+                if level == TURNS:
+                    left = await state.without_forgotten(await state.messages_between(*span))
+                    lines = [Utterance.of(message) for message in left]
+                else:
+                    lines = [s.text for s in await state.summaries_between(TURNS, *span) if s.text]
+                again.append(await self._summarise(level, old.number, lines, span))
+            await state.add_summaries(again)
             remade += again
         return remade
-
-    async def _make_again(self, old: StoredSummary) -> StoredSummary:
-        span = (old.first_sequence_no, old.last_sequence_no)
-        lines: list[Utterance | str]
-        if old.level == TURNS:
-            messages = await self._state.messages_between(*span)
-            lines = [Utterance.of(m) for m in await self._state.without_forgotten(messages)]
-        else:
-            lines = [s.text for s in await self._state.summaries_between(TURNS, *span) if s.text]
-        return await self._summarise(old.level, old.number, lines, span)
 
     async def context(
         self, max_tokens: int, profile: Sequence[tuple[str, Sequence[str]]] = ()
@@ -193,11 +193,6 @@ class SessionSummaries:
             new.append(await self._summarise(TURNS, number + len(new), utterances, span))
             after = batch[-1].sequence_no
             characters += sum(len(message.content) for message in batch)
-
-    async def _summarise_chunk(self, number: int, turns: Sequence[StoredSummary]) -> StoredSummary:
-        span = (turns[0].first_sequence_no, turns[-1].last_sequence_no)
-        texts = [summary.text for summary in turns if summary.text]
-        return await self._summarise(CHUNKS, number, texts, span)
 
     async def _summarise_session(
         self, new_chunks: Sequence[StoredSummary], turns: Sequence[StoredSummary]
@@ -291,9 +286,13 @@ class SummaryWriter:
                         "agent_id": scope.agent_id,
                         "session_id": scope.session_id or DEFAULT_NAME,
                     }
-                    work = partial(self._catch_up, summaries)
                     await self._jobs.run(
-                        self._store, work, scope.user_id, job_id, about, again=True
+                        self._store,
+                        partial(self._catch_up, summaries),
+                        scope.user_id,
+                        job_id,
+                        about,
+                        again=True,
                     )
                 if job_id not in self._again:
                     return
@@ -322,10 +321,6 @@ def _job_id(scope: Scope) -> str:
     """Return the id of the job for a session, the same in every process."""
     session = f"{scope.user_id}\n{scope.agent_id}\n{scope.session_id or DEFAULT_NAME}"
     return f"{JOB_PREFIX}s{hashlib.sha256(session.encode()).hexdigest()[:16]}"
-
-
-def _of_level(summaries: Sequence[StoredSummary], level: int) -> list[StoredSummary]:
-    return [summary for summary in summaries if summary.level == level]
 
 
 def _end_of(last: Sequence[StoredSummary]) -> int:
@@ -368,8 +363,9 @@ def _summaries_before(summaries: Sequence[StoredSummary], sequence_no: int) -> l
     """Return summaries of what came before a message, latest first, without overlaps."""
     chosen: list[StoredSummary] = []
     for level in (TURNS, CHUNKS, SESSION):
-        above = _of_level(summaries, level + 1)
-        for summary in sorted(_of_level(summaries, level), key=lambda s: -s.number):
+        above = [summary for summary in summaries if summary.level == level + 1]
+        same = [summary for summary in summaries if summary.level == level]
+        for summary in sorted(same, key=lambda s: -s.number):
             is_covered = any(s.last_sequence_no >= summary.last_sequence_no for s in above)
             if summary.first_sequence_no < sequence_no and not is_covered:
                 chosen.append(summary)

@@ -76,21 +76,18 @@ class LoopThread:
     def submit(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Start a coroutine and return its future; cancelling the future cancels it."""
         try:
-            self._require_usable()
+            if self._is_closed:
+                raise InvalidArgument("this memory is closed", hint="Create another one")
+            self._owner.require_current()
+            if threading.current_thread() is self._thread:
+                raise InvalidArgument(
+                    "Memory was called from its own event loop, which would deadlock",
+                    hint="Use AsyncMemory in async code",
+                )
         except CallerError:
             work.close()
             raise
         return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def _require_usable(self) -> None:
-        if self._is_closed:
-            raise InvalidArgument("this memory is closed", hint="Create another one")
-        self._owner.require_current()
-        if threading.current_thread() is self._thread:
-            raise InvalidArgument(
-                "Memory was called from its own event loop, which would deadlock",
-                hint="Use AsyncMemory in async code",
-            )
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return the result of a coroutine."""
