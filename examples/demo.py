@@ -125,7 +125,7 @@ async def show_model(console: Console, library: Library, width: int) -> None:
             texts = {item["id"]: item["memory"] for item in listed["results"]}
             for item in listed["results"]:
                 if item["superseded_by"]:
-                    since = f"[yellow]outdated since {item['valid_to'][:10]}[/yellow]"
+                    since = f"[yellow]outdated since {str(item['valid_to'])[:10]}[/yellow]"
                     console.print(f"    {item['memory']}  {since}")
                     console.print(f"    → {texts[item['superseded_by']]}\n")
             graph = await memory.graph(person, user_id=user)

@@ -7,10 +7,10 @@ result is from.
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from memrecall import Memory, Settings
 from memrecall.errors import Forbidden, NotFound
+from memrecall.memory.results import StoredItem
 
 TRIP = "summer-trip"
 
@@ -20,17 +20,17 @@ def say(day: int, text: str) -> dict[str, str]:
     return {"role": "user", "ts": f"2026-05-{day:02}T09:00:00Z", "content": text}
 
 
-def describe(item: dict[str, Any]) -> str:
+def describe(item: StoredItem) -> str:
     """Return a search result and where it is from."""
-    said = f"{item['memory']} ({item['valid_from'][:10]}"
+    said = f"{item['memory']} ({str(item['valid_from'])[:10]}"
     return (
         f"{said}, space: {item['space']}, by {item['author']})" if "space" in item else f"{said})"
     )
 
 
-def show(asked_by: str, memory: Memory, query: str) -> list[dict[str, Any]]:
+def show(asked_by: str, memory: Memory, query: str) -> list[StoredItem]:
     """Print the best two memories; return them."""
-    hits: list[dict[str, Any]] = memory.search(query, limit=2, kinds="memory")["results"]
+    hits = memory.search(query, limit=2, kinds="memory")["results"]
     print(f"{asked_by} asks: {query}")
     for hit in hits:
         print(f"  {describe(hit)}")

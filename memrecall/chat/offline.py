@@ -26,7 +26,7 @@ from memrecall.types import Language, Role, format_time
 
 _MOST_QUOTES = 2
 _LEAST_PROBABLE = 0.5  # of the first quote (`benchmarks/chat.py`)
-_QUOTED_SHARE = 0.5  # of the first quote's probability: a less likely one is not quoted beside it
+_QUOTED_SHARE = 0.5  # of the first quote's probability: a less likely one is not quoted
 _MEMORY_KEY = "mem_"  # how the keys of extracted memories begin
 _LONGEST_QUOTE = 300
 _TEXTS = read_phrases(Path(__file__).with_name("offline.json"))

@@ -88,7 +88,12 @@ class SingleChat(Chat):
         self, message: NewMessage, request_id: str
     ) -> AsyncGenerator[ChatEvent, None]:
         """Yield the events of the turn, or the answer that an earlier turn has stored."""
-        history = await self._history(request_id)
+        history: list[Message] = []
+        if self._options.history:
+            messages = await self._library.store.timeline(self._scope).thread(
+                request_id, session_id=self._session, limit=self._options.history
+            )
+            history = [m for m in messages if m.role is not Role.SYSTEM and m.content.strip()]
         earlier = [message.content for message in history]
         language = self._options.language or chat_language([message.content], earlier)
         final = await self._stored_answer(answer_id(request_id), language)
@@ -130,11 +135,3 @@ class SingleChat(Chat):
             forged=[forge_call(request_id, RECALL_MEMORY, arguments)],
             language=language,
         )
-
-    async def _history(self, request_id: str) -> list[Message]:
-        if not self._options.history:
-            return []
-        messages = await self._library.store.timeline(self._scope).thread(
-            request_id, session_id=self._session, limit=self._options.history
-        )
-        return [m for m in messages if m.role is not Role.SYSTEM and m.content.strip()]

@@ -136,18 +136,14 @@ def fit_texts(texts: Sequence[str], budget: int, shortest: int = 200) -> list[st
 
     What short texts do not use is shared by the long ones. No text is cut below `shortest`.
     """
-    limit = max(_length_limit([len(text) for text in texts], budget), shortest)
-    return [truncate_text(text, limit) for text in texts]
-
-
-def _length_limit(lengths: Sequence[int], budget: int) -> int:
-    """Return the largest length per text with which all texts fit the budget."""
-    for index, length in enumerate(sorted(lengths)):
-        share = budget // (len(lengths) - index)
+    limit = 0
+    for index, length in enumerate(sorted(map(len, texts))):
+        share = budget // (len(texts) - index)
+        limit = min(length, share)
         if length > share:
-            return share
+            break  # the longer texts have the same share
         budget -= length
-    return max(lengths, default=0)
+    return [truncate_text(text, max(limit, shortest)) for text in texts]
 
 
 def untruncated(messages: Sequence[Message], texts: Sequence[str]) -> list[Message]:

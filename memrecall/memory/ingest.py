@@ -110,7 +110,7 @@ class Addition:
     memory_type: str | None = None
     sensitive: bool = False
     expires_at: datetime | None = None
-    is_left: bool = False  # by another process: what somebody has read meanwhile gives nothing
+    is_left: bool = False  # by another process: messages that have been read since are skipped
 
     def as_dict(self) -> dict[str, Any]:
         """Return what a later process needs to derive the same from the stored messages."""
@@ -191,7 +191,7 @@ class Ingestor:
         self._extractor = extractor
         self._processes = processes
         self.summaries = SummaryWriter(library.store, extractor, jobs or Jobs())
-        # One decision per user at a time, because they build on each other. Those of other
+        # One decision per user at a time, because they build on each other. Decisions of other
         # processes are noticed when a plan is applied.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -338,7 +338,7 @@ class Ingestor:
         """Derive what one call of the model reads; return whether it was read.
 
         That the messages were read is noted with what is derived from them. A `run` of an
-        extraction raises Conflict if they were read, deleted or erased meanwhile.
+        extraction raises Conflict if they were read, deleted or erased since.
         """
         assert self._extractor is not None  # noqa: S101 -- callers have checked
         scope = addition.scope
@@ -493,7 +493,7 @@ class Ingestor:
         actor: str,
         reading: Callable[[], Reading | None] = lambda: None,
     ) -> list[PlanOutcome]:
-        """Apply a plan; make another as long as other processes change memories meanwhile."""
+        """Apply a plan; plan again while other processes change memories."""
 
         async def attempt() -> list[PlanOutcome]:
             last_change = await self._library.store.memories(scope).last_change()
@@ -591,7 +591,7 @@ class Ingestor:
 
 @dataclass
 class _Reader:
-    """Reads messages with the model; again if what is known has changed meanwhile."""
+    """Reads messages with the model, and again once the known memories have changed."""
 
     ingestor: Ingestor
     scope: Scope
@@ -632,7 +632,7 @@ def _plan_fact(
     """Return the steps that store a fact and end what it replaces.
 
     What was said after the fact stays: the fact becomes part of its history. An unchecked fact
-    ends nothing: it is stored beside what it replaces, as a claim.
+    ends nothing: it is stored as a claim, and what it would replace stays.
     """
     replaced = [records[key] for key in fact.replaces if key in records]
     sources = [utterances[name] for name in fact.source_ids if name in utterances]

@@ -213,7 +213,7 @@ class _Claim:
     async def take(self, about: dict[str, Any], *, again: bool = False) -> None:
         """Store that the job runs; Conflict while another process runs it, or if it has ended.
 
-        With `again`, one that has ended begins anew.
+        With `again`, a job that has ended starts over.
         """
         await self._record.drop_jobs(datetime.now(UTC) - KEPT)
         last = await self._record.latest()
@@ -251,7 +251,7 @@ class _Claim:
             _log.warning("the state of a job is not stored: %s", describe_for_log(error))
 
     async def hold(self, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        """Await work, and renew the claim meanwhile; Conflict once another process has the job."""
+        """Await work while renewing the claim; Conflict once another process has the job."""
         task = asyncio.ensure_future(work)
         renewing = in_background(self._renew(task))
         try:
@@ -329,7 +329,15 @@ class Jobs:
         except asyncio.CancelledError:
             job_id = _new_id()
             claim = _Claim(store, owner, job_id)
-            self._add(job_id, owner, self._run_on(claim, task, job_id, about))
+
+            async def run_on() -> dict[str, Any]:
+                try:
+                    await claim.take(about)
+                except MemrecallError as error:  # Its end may be stored.
+                    _log.warning("the state of a job is not stored: %s", describe_for_log(error))
+                return await self._run(claim, task, job_id, about)
+
+            self._add(job_id, owner, run_on())
             limit.details |= {**details, "job_id": job_id}
             raise
 
@@ -352,7 +360,7 @@ class Jobs:
     ) -> dict[str, Any]:
         """Do work that others can see, and that a later process can take up again.
 
-        Conflict while another process does it, or if it was done: only with `again` it begins anew.
+        Conflict while another process does it, or if it was done and `again` is false.
         """
         claim = _Claim(store, owner, job_id)
         await claim.take(about, again=again)
@@ -396,19 +404,6 @@ class Jobs:
         if state["state"] == "waiting" and kind not in self.continued:
             return {**state, "state": "failed", "error": _UNREAD if kind else _LEFT}
         return state
-
-    async def _run_on(
-        self,
-        claim: _Claim,
-        task: "asyncio.Task[dict[str, Any]]",
-        job_id: str,
-        about: dict[str, Any],
-    ) -> dict[str, Any]:
-        try:
-            await claim.take(about)
-        except MemrecallError as error:  # Its end may be stored.
-            _log.warning("the state of a job is not stored: %s", describe_for_log(error))
-        return await self._run(claim, task, job_id, about)
 
     async def _run(
         self,

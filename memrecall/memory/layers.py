@@ -16,7 +16,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import USER
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.library.library import Library
-from memrecall.memory.results import memory_item
+from memrecall.memory.results import StoredItem, memory_item
 from memrecall.scope import Scope
 from memrecall.search.ranking.lexical import rank_texts
 from memrecall.store import (
@@ -232,7 +232,7 @@ class Experience:
         )
         return result.ids[0]
 
-    async def get_all(self, *, success: bool | None = None) -> list[dict[str, Any]]:
+    async def get_all(self, *, success: bool | None = None) -> list[StoredItem]:
         """Return all experience, or only of successes or failures, latest first."""
         filters: dict[str, Any] = {"memory_type": EXPERIENCE}
         if success is not None:

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, NotFound
@@ -42,7 +42,13 @@ from memrecall.memory.mem0 import (
 )
 from memrecall.memory.recall import make_extractor, make_recaller, require_one_database
 from memrecall.memory.results import (
+    AddedItems,
+    FoundItems,
+    HistoryEntry,
+    ItemPage,
     Kinds,
+    StoredItem,
+    UpdatedItem,
     covered_kinds,
     find_updatable,
     follow_text,
@@ -348,7 +354,7 @@ class AsyncMemory:
         return self._with(binding, self._actor if actor is None else check_text("actor", actor))
 
     def bind_scope(self, scope: Scope, actor: str) -> Self:
-        """Return a memory for a scope that was checked already, such as that of a space."""
+        """Return a memory for a scope that was checked already, such as a space's."""
         allowed = self.bind(permissions=scope.permissions)._binding.permissions
         fields = {name: getattr(scope, name) for name in ScopeBinding.__slots__}
         return self._with(ScopeBinding(**{**fields, "permissions": allowed}), actor)
@@ -373,7 +379,7 @@ class AsyncMemory:
         background: bool = False,
         timestamp: datetime | str | float | None = None,
         expiration_date: date | str | None = None,
-    ) -> dict[str, Any]:
+    ) -> AddedItems:
         """Store messages and, with a model and `infer`, the facts in them; report what failed.
 
         `messages` is a text, a dict with role and content, a message object of a supported
@@ -413,9 +419,10 @@ class AsyncMemory:
         work = ingestor.finish(addition, stored, problems)
         if background:
             job = await self._shared.jobs.start(library.store, work, scope.user_id, about)
-            return {**job, **receipt}
+            return cast(AddedItems, {**job, **receipt})
         details = {"messages": receipt["messages"]}
-        return await self._shared.jobs.follow(library.store, work, scope.user_id, details, about)
+        added = await self._shared.jobs.follow(library.store, work, scope.user_id, details, about)
+        return cast(AddedItems, added)
 
     write = add
 
@@ -503,7 +510,7 @@ class AsyncMemory:
     @accepts_space_keys
     async def get(
         self, memory_id: str, *, user_id: str | None = None, kinds: Kinds = "all"
-    ) -> dict[str, Any] | None:
+    ) -> StoredItem | None:
         """Return a memory or message by its id, or None if it is missing or deleted."""
         covered = covered_kinds(kinds)
         store = await self._store()
@@ -511,7 +518,7 @@ class AsyncMemory:
             scope = await self._scope_of(store, memory_id, user_id)
         except NotFound:
             return None
-        items: list[dict[str, Any]] = []
+        items: list[StoredItem] = []
         if "memory" in covered:
             items += map(memory_item, await store.memories(scope).get_many([memory_id]))
             await quote_conflicts(store, scope, items)
@@ -537,7 +544,7 @@ class AsyncMemory:
         deleted: bool = False,
         show_expired: bool = False,
         kinds: Kinds = "memories",
-    ) -> dict[str, Any]:
+    ) -> ItemPage:
         """Return a page of memories, newest first; `kinds` lists messages, or both in turn.
 
         If there are no memories, `kept_messages` is the number of messages and `message` says how
@@ -592,7 +599,7 @@ class AsyncMemory:
         reference_date: date | datetime | str | float | None = None,
         show_expired: bool = False,
         time: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> FoundItems:
         """Return the memories and messages most relevant to a query, with scores from 0 to 1.
 
         A memory and the message that it comes from (`source`) are one result; `kinds` "memories" or
@@ -641,7 +648,7 @@ class AsyncMemory:
     retrieve = search
 
     @accepts_space_keys
-    async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
+    async def history(self, memory_id: str, *, user_id: str | None = None) -> list[HistoryEntry]:
         """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
 
         Each entry says what was said (`said`), what replaced what, by whom and why.
@@ -766,7 +773,7 @@ class AsyncMemory:
         user_id: str | None = None,
         unchanged_since: datetime | str | None = None,
         **fields: Any,
-    ) -> dict[str, Any]:
+    ) -> UpdatedItem:
         """Update a memory in place: its text (`data`) or fields such as pinned.
 
         New metadata is merged into the old. Conflict if it was changed after `unchanged_since`.
@@ -919,7 +926,7 @@ class AsyncMemory:
         """Hide all memories and messages of a scope that match the filters; return their numbers.
 
         The messages that the memories come from are hidden too, unless `sources=False`. If no
-        user is bound or named, those of every user are, each user's in one transaction.
+        user is bound or named, every user's are, in one transaction each.
         """
         ids, rest = take_scope(
             filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
@@ -1134,7 +1141,7 @@ class AsyncMemory:
         """Run a registered function over the newest memories or messages."""
         process = self._shared.processes.find(name)
         page = await self.get_all(user_id, agent_id, session_id, limit=limit, kinds=kinds)
-        return await run_process(process, page["results"])
+        return await run_process(process, cast(list[dict[str, Any]], page["results"]))
 
     # All data of users
 
@@ -1349,7 +1356,7 @@ class AsyncMemory:
     async def demote(self, memory_id: str, space_id: str) -> dict[str, Any]:
         """Erase a copy that the bound user promoted to a space, with messages only it names.
 
-        `memory_id` is that of the copy, or of the original.
+        `memory_id` is the id of the copy or of the original.
         """
         return await Sharing(await self._library(), self._scope()).demote(memory_id, space_id)
 

@@ -5,10 +5,11 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NotRequired, cast, get_args
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict
 
 from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.extraction.protocol import USER, fact_keywords
@@ -59,6 +60,154 @@ _MESSAGE_FIELDS = {
     "project",
 }
 _FIELD_ALIASES = {"memory": "content", "text": "content", "data": "content"}
+
+
+class QuotedSource(TypedDict):
+    """A message that a memory, or a change of one, comes from."""
+
+    id: str
+    role: str
+    speaker: str | None
+    text: str
+    created_at: str
+
+
+class ConflictingClaim(TypedDict):
+    """What the user said against a memory; `memory` is None if it is not visible any more."""
+
+    id: str
+    memory: NotRequired[str | None]
+    space: NotRequired[str]
+    author: NotRequired[str | None]
+
+
+class StoredItem(TypedDict):
+    """A memory, or a message in the same shape; a search adds scores. Times are texts."""
+
+    id: str
+    memory: str
+    kind: Literal["memory", "message"]
+    user_id: str
+    agent_id: str
+    session_id: str | None
+    run_id: str | None
+    project: str | None
+    metadata: dict[str, Any]
+    memory_type: str
+    role: str | None
+    speaker: str | None
+    created_at: str
+    updated_at: str
+    # What belongs to a space.
+    space: NotRequired[str]
+    author: NotRequired[str | None]
+    # Messages.
+    sequence_no: NotRequired[int]
+    # Memories; a message has `valid_to` if what it says was superseded.
+    hash: NotRequired[str]
+    actor_id: NotRequired[str | None]
+    actor: NotRequired[str]
+    origin: NotRequired[str]
+    layer: NotRequired[str]
+    summary: NotRequired[str]
+    keywords: NotRequired[list[str]]
+    subject: NotRequired[str | None]
+    field: NotRequired[str | None]
+    sensitive: NotRequired[bool]
+    pinned: NotRequired[bool]
+    truncated: NotRequired[bool]
+    checked: NotRequired[bool]
+    doubts: NotRequired[list[str]]
+    conflicts_with: NotRequired[list[ConflictingClaim]]
+    source_message_ids: NotRequired[list[str]]
+    valid_from: NotRequired[str | None]
+    valid_to: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    expiration_date: NotRequired[str | None]
+    supersedes: NotRequired[str | None]
+    superseded_by: NotRequired[str | None]
+    superseded_reason: NotRequired[str | None]
+    # Results of a search.
+    score: NotRequired[float]
+    probability: NotRequired[float | None]
+    below_threshold: NotRequired[bool]
+    source: NotRequired[QuotedSource | None]
+    score_details: NotRequired[dict[str, float]]
+
+
+class UpdatedItem(StoredItem):
+    """A memory after an update."""
+
+    event: Literal["UPDATE"]
+    message: str
+
+
+class ItemPage(TypedDict):
+    """A page of a list; without memories, `message` says how to list the `kept_messages`."""
+
+    results: list[StoredItem]
+    next_cursor: str | None
+    kept_messages: NotRequired[int]
+    message: NotRequired[str]
+
+
+class FoundItems(TypedDict):
+    """The results of a search, best first; `message` explains an empty or partial list."""
+
+    results: list[StoredItem]
+    total_found: int
+    below_threshold: int
+    message: str
+    nearest: NotRequired[str]
+
+
+class AddedChange(TypedDict):
+    """What an `add` did to one memory."""
+
+    id: str
+    memory: str
+    event: str
+    actor_id: NotRequired[str | None]
+    role: NotRequired[str]
+    previous_id: NotRequired[str]
+    previous_memory: NotRequired[str | None]
+    reason: NotRequired[str]
+    truncated: NotRequired[bool]
+    conflicts_with: NotRequired[list[ConflictingClaim]]
+
+
+class AddedItems(TypedDict):
+    """The result of an `add`; of one in the background, the job and what was stored."""
+
+    messages: list[str]
+    stored: int
+    statuses: list[str]
+    redacted: NotRequired[list[list[str]]]
+    results: NotRequired[list[AddedChange]]
+    relations: NotRequired[list[dict[str, Any]]]
+    problems: NotRequired[list[str]]
+    message: NotRequired[str]
+    processes: NotRequired[list[dict[str, Any]]]
+    job_id: NotRequired[str]
+    state: NotRequired[str]
+
+
+class HistoryEntry(TypedDict):
+    """One change of a memory, or of one that it took the place of."""
+
+    id: str
+    memory_id: str
+    old_memory: str | None
+    new_memory: str | None
+    event: str
+    created_at: str
+    updated_at: str
+    actor_id: str
+    reason: str
+    other_id: str | None
+    undone: bool
+    is_deleted: bool
+    said: list[QuotedSource]
 
 
 def covered_kinds(kinds: str) -> frozenset[str]:
@@ -113,11 +262,11 @@ def follow_text(values: dict[str, Any], record: MemoryRecord) -> dict[str, Any]:
     return {**values, "keywords": tuple(Keyword(keyword=word[:NAME_LENGTH]) for word in words)}
 
 
-def memory_item(record: MemoryRecord) -> dict[str, Any]:
+def memory_item(record: MemoryRecord) -> StoredItem:
     """Return a memory as a dict, times as text."""
     fields = record.model_dump(mode="json", exclude=_NOT_SHOWN)
     role = record.metadata.get("role")
-    return {
+    item = {
         "id": fields.pop("memory_key"),
         "memory": fields.pop("content"),
         "kind": "memory",
@@ -135,6 +284,7 @@ def memory_item(record: MemoryRecord) -> dict[str, Any]:
         **({} if record.checked else {"doubts": list(record.provenance.doubts)}),
         **_shared_fields(record),
     }
+    return cast(StoredItem, item)
 
 
 def _shared_fields(row: UserRow) -> dict[str, Any]:
@@ -143,30 +293,39 @@ def _shared_fields(row: UserRow) -> dict[str, Any]:
     return {} if space_id is None else {"space": space_id, "author": row.author}
 
 
-async def name_authors(store: Store, items: Sequence[dict[str, Any]]) -> None:
+async def name_authors(
+    store: Store, items: Sequence[StoredItem] | Sequence[ConflictingClaim]
+) -> None:
     """Replace the ids of authors by their names in the items of spaces."""
     shared = [item for item in items if item.get("author")]
     for space_id in {item["space"] for item in shared}:
         names = await store.spaces.names(space_owner(space_id))
         for item in shared:
-            if item["space"] == space_id:
-                item["author"] = names.get(item["author"], item["author"])
+            author = item["author"]
+            if author is not None and item["space"] == space_id:
+                item["author"] = names.get(author, author)
 
 
-async def quote_conflicts(store: Store, scope: Scope, items: Sequence[dict[str, Any]]) -> None:
+async def quote_conflicts(store: Store, scope: Scope, items: Sequence[StoredItem]) -> None:
     """Add what the user said to the items of claims that conflict with it."""
     conflicts = [conflict for item in items for conflict in item.get("conflicts_with", ())]
-    if conflicts:
-        records = await store.memories(scope).get_many([conflict["id"] for conflict in conflicts])
-        by_key = {r.memory_key: {"memory": r.content, **_shared_fields(r)} for r in records}
-        for conflict in conflicts:  # one that is deleted or not visible has no text
-            conflict |= by_key.get(conflict["id"], {"memory": None})
-        await name_authors(store, conflicts)
+    if not conflicts:
+        return
+    records = await store.memories(scope).get_many([conflict["id"] for conflict in conflicts])
+    by_key = {record.memory_key: record for record in records}
+    for conflict in conflicts:
+        record = by_key.get(conflict["id"])
+        conflict["memory"] = record.content if record else None  # deleted, or not visible
+        space_id = space_of(record.user_id) if record else None
+        if record and space_id is not None:
+            conflict["space"] = space_id
+            conflict["author"] = record.author
+    await name_authors(store, conflicts)
 
 
-def message_item(message: Message) -> dict[str, Any]:
+def message_item(message: Message) -> StoredItem:
     """Return a message as a dict of the same shape as a memory."""
-    return {
+    item = {
         "id": message.message_id,
         "memory": message.content,
         "kind": "message",
@@ -177,9 +336,10 @@ def message_item(message: Message) -> dict[str, Any]:
         "updated_at": format_time(message.create_time),
         **_shared_fields(message),
     }
+    return cast(StoredItem, item)
 
 
-def hit_item(hit: Hit, row: UserRow) -> dict[str, Any]:
+def hit_item(hit: Hit, row: UserRow) -> StoredItem:
     """Return a search hit, which is a memory or a message, as a dict."""
     item = message_item(row) if isinstance(row, Message) else memory_item(row)
     if hit.kind == "message" and hit.valid_to is not None:  # what it says was superseded
@@ -188,12 +348,11 @@ def hit_item(hit: Hit, row: UserRow) -> dict[str, Any]:
         item["conflicts_with"] = [{"id": key} for key in hit.conflicts_with]
     if hit.space is not None:
         item["author"] = hit.author
-    return {
-        **item,
-        "score": hit.score,
-        "probability": hit.probability,
-        **({"below_threshold": True} if hit.below_threshold else {}),
-    }
+    item["score"] = hit.score
+    item["probability"] = hit.probability
+    if hit.below_threshold:
+        item["below_threshold"] = True
+    return item
 
 
 def score_details(hit: Hit, threshold: float) -> dict[str, float]:
@@ -202,15 +361,16 @@ def score_details(hit: Hit, threshold: float) -> dict[str, float]:
     return {**hit.why.as_dict(), **named}
 
 
-def outcome_item(outcome: PlanOutcome, source: NewMessage | None = None) -> dict[str, Any]:
+def outcome_item(outcome: PlanOutcome, source: NewMessage | None = None) -> AddedChange:
     """Return the outcome of one write as a dict, with the author of the message it stored."""
-    item: dict[str, Any] = {
-        "id": outcome.memory_key,
+    item: AddedChange = {
+        "id": cast(str, outcome.memory_key),  # only what changed nothing has none
         "memory": outcome.text,
         "event": outcome.event,
     }
     if source is not None:
-        item |= {"actor_id": source.speaker, "role": source.role.value}
+        item["actor_id"] = source.speaker
+        item["role"] = source.role.value
     if outcome.previous_key is not None:
         item["previous_id"] = outcome.previous_key
         item["previous_memory"] = outcome.previous_text
@@ -223,7 +383,7 @@ def outcome_item(outcome: PlanOutcome, source: NewMessage | None = None) -> dict
     return item
 
 
-def revision_item(revision: Revision, messages: Mapping[str, Message]) -> dict[str, Any]:
+def revision_item(revision: Revision, messages: Mapping[str, Message]) -> HistoryEntry:
     """Return one entry of a change history as a dict, with the messages that it comes from."""
     stated = [messages[key] for key in revision.source_message_ids if key in messages]
     return {
@@ -243,7 +403,7 @@ def revision_item(revision: Revision, messages: Mapping[str, Message]) -> dict[s
     }
 
 
-def quote_message(message: Message) -> dict[str, Any]:
+def quote_message(message: Message) -> QuotedSource:
     """Return a message as what a memory or a change of one comes from."""
     return {
         "id": message.message_id,
@@ -261,7 +421,7 @@ async def list_kinds(
     scope: Scope,
     limit: int,
     cursor: str | None,
-) -> dict[str, Any]:
+) -> ItemPage:
     """Return a page of memories, of messages, or of all memories and then all messages.
 
     A first page without memories has the number of messages.
@@ -284,14 +444,14 @@ async def list_kinds(
     return page if "memory" not in kinds else _in_messages(page, ())
 
 
-def _in_messages(page: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _in_messages(page: ItemPage, before: Sequence[StoredItem]) -> ItemPage:
     """Return a page of messages after memories, with a cursor that says so."""
     cursor = page["next_cursor"]
     following = None if cursor is None else _IN_MESSAGES + cursor
     return {"results": [*before, *page["results"]], "next_cursor": following}
 
 
-def mention_messages(page: dict[str, Any]) -> dict[str, Any]:
+def mention_messages(page: ItemPage) -> ItemPage:
     """Return a page that says how to list the messages, if it has none but they are kept."""
     if not page.get("kept_messages"):
         return page
@@ -302,7 +462,7 @@ def mention_messages(page: dict[str, Any]) -> dict[str, Any]:
 
 async def _list_memories(
     store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
-) -> dict[str, Any]:
+) -> ItemPage:
     """Return a page of memories, newest first."""
     page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
     items = [memory_item(record) for record in page.items]
@@ -313,14 +473,14 @@ async def _list_memories(
 
 async def _list_messages(
     store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
-) -> dict[str, Any]:
+) -> ItemPage:
     """Return a page of messages, newest first."""
     if query.filter != NO_FILTER:
         raise InvalidArgument(
             "a list of messages takes no filters", hint='Search with kinds="messages" instead'
         )
     message_filter = MessageFilter(session_id=query.session_id)
-    items: list[dict[str, Any]] = []
+    items: list[StoredItem] = []
     while len(items) < limit:
         size = min(_MESSAGES_PER_PAGE, limit - len(items))
         page = await store.timeline(scope).page(
@@ -377,14 +537,14 @@ async def list_relations(
 
 
 async def list_of_users(
-    list_page: Callable[[Scope, int, str | None], Awaitable[dict[str, Any]]],
+    list_page: Callable[[Scope, int, str | None], Awaitable[ItemPage]],
     scopes: AsyncIterator[Scope],
     limit: int,
     cursor: str | None,
-) -> dict[str, Any]:
+) -> ItemPage:
     """Return a page that goes from user to user; its cursor names the last user."""
     last_user, inner = ("", None) if cursor is None else _parse_user_cursor(cursor)
-    items: list[dict[str, Any]] = []
+    items: list[StoredItem] = []
     kept = 0
     async for scope in scopes:
         is_last_user = scope.user_id == last_user  # may have been erased since the last page
@@ -396,8 +556,10 @@ async def list_of_users(
         if len(items) == limit or page["next_cursor"]:
             position = [scope.user_id, page["next_cursor"]]
             return {"results": items, "next_cursor": json.dumps(position)}
-    counted = {"kept_messages": kept} if kept and not items and cursor is None else {}
-    return {"results": items, "next_cursor": None, **counted}
+    whole: ItemPage = {"results": items, "next_cursor": None}
+    if kept and not items and cursor is None:
+        whole["kept_messages"] = kept
+    return whole
 
 
 def _parse_user_cursor(cursor: str) -> tuple[str, str | None]:

@@ -204,7 +204,7 @@ def _candidate(record: MemoryRecord) -> _Candidate:
 
 def _reason_to_remove(record: MemoryRecord, policy: Policy, now: datetime) -> str | None:
     def is_past(moment: datetime | None, days: float | None) -> bool:
-        # No moment is so many days ago that a caller could not ask for more.
+        # A timedelta of the days could overflow; a quotient cannot.
         return moment is not None and days is not None and (now - moment) / _DAY >= days
 
     if policy.expired and is_past(record.expires_at, 0):

@@ -9,7 +9,9 @@ from typing import Any
 from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
 from memrecall.memory.results import (
+    FoundItems,
     Kinds,
+    StoredItem,
     covered_kinds,
     hit_item,
     name_authors,
@@ -51,7 +53,7 @@ class MemorySearch:
     period: TimeSpan | None = None
 
 
-async def search_memories(library: Library, scope: Scope, search: MemorySearch) -> dict[str, Any]:
+async def search_memories(library: Library, scope: Scope, search: MemorySearch) -> FoundItems:
     """Return the hits of a search in mem0's shape; `message` explains an empty or partial list."""
     search_owner = partial(_search_owner, library, search, 1 + len(scope.spaces))
     if scope.spaces:
@@ -68,7 +70,7 @@ async def search_memories(library: Library, scope: Scope, search: MemorySearch) 
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, search.threshold or 0.0)
-    found = {
+    found: FoundItems = {
         "results": results,
         "total_found": page.total_found,
         "below_threshold": page.below_threshold,
@@ -94,8 +96,8 @@ async def _search_owner(
     return replace(joined, results=tuple(put_claims_last(joined.results)))
 
 
-def _add_sources(page: SearchPage, hits: Sequence[Hit], items: Sequence[dict[str, Any]]) -> None:
-    """Add to each item the message that it comes from, of several the one that ranks first."""
+def _add_sources(page: SearchPage, hits: Sequence[Hit], items: Sequence[StoredItem]) -> None:
+    """Add to each item its source message; if it has several, the one that ranks first."""
     ranks = {hit.key: rank for rank, hit in enumerate(page.results)}
     for hit, item in zip(hits, items, strict=True):
         keys = (set(hit.sources) - page.withheld_sources) & page.records.keys()

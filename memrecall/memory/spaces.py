@@ -22,12 +22,22 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 _COPY = "pro_"  # how the keys of promoted memories begin
-_MESSAGE_COPY = "pm_"  # and those of their messages
+_MESSAGE_COPY = "pm_"  # how the keys of their messages begin
 _PROMOTED = "promoted"  # the session of messages that came with promoted memories
 _THE_USER = re.compile(r"^(?:The )?[Uu]ser(?=\b)|^用户")  # how extracted memories begin
 _COPIED = {
-    *("content", "summary", "memory_type", "layer", "keywords", "sensitive", "valid_from"),
-    *("valid_to", "subject", "speaker", "field", "expires_at"),
+    "content",
+    "summary",
+    "memory_type",
+    "layer",
+    "keywords",
+    "sensitive",
+    "valid_from",
+    "valid_to",
+    "subject",
+    "speaker",
+    "field",
+    "expires_at",
 }
 # What may be called on a space, and the role that it needs; anything else is refused.
 ROLE_OF_VERB = {

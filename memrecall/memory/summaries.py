@@ -34,7 +34,7 @@ from memrecall.workers import in_process
 log = logging.getLogger(__name__)
 
 MESSAGES_PER_SUMMARY = 6
-SUMMARIES_PER_CHUNK = 5  # so many summaries of turns are made at once, too, at most
+SUMMARIES_PER_CHUNK = 5  # also the most summaries of turns in one piece
 _PIECE_CHARACTERS = 2_000  # after which a piece ends: rules read as many in 70 ms
 _LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
 _MOST_MESSAGES = 200  # that `context` shows, and that a summary without a model covers

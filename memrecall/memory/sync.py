@@ -234,7 +234,7 @@ class Memory:
         return self._thread.run(work)
 
     async def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Like `run`, from the event loop of another thread, which goes on meanwhile."""
+        """Like `run`, but without blocking the event loop of the caller."""
         return await asyncio.wrap_future(self._thread.submit(work))
 
     def space(self, space_id: str) -> Any:

@@ -10,6 +10,7 @@ from autogen_core.models import SystemMessage, UserMessage
 
 from memrecall.extraction import Extracted, Fact, ModelExtractor, Utterance
 from memrecall.memory import AsyncMemory
+from memrecall.memory.results import AddedItems
 from memrecall.settings import Settings
 from memrecall.testing import Request, ScriptedClient, Step, say
 
@@ -95,6 +96,6 @@ async def memories(memory: AsyncMemory, **options: Any) -> list[str]:
     return sorted(item["memory"] for item in (await memory.get_all(**options))["results"])
 
 
-def events(report: dict[str, Any]) -> list[tuple[str, str]]:
+def events(report: AddedItems) -> list[tuple[str, str]]:
     """Return the events of an `add`, and their memories."""
     return [(item["event"], item["memory"]) for item in report["results"]]

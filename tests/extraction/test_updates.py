@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from memrecall.memory.results import AddedItems
+
 from .helpers import answer, events, memories, open_memory, replacing, said, stated
 from .transcripts import NOW
 
@@ -12,7 +14,7 @@ RENT = answer(facts=[stated("User's rent is 500 euros.", 1)])
 PAID = said("My rent is 500 euros.")
 
 
-async def add_twice(location: str, step: Any, *messages: dict[str, Any]) -> dict[str, Any]:
+async def add_twice(location: str, step: Any, *messages: dict[str, Any]) -> AddedItems:
     """Return the report of an `add` after the rent is known; the memory of it must stay."""
     async with open_memory(location, [RENT, step]) as (memory, _):
         await memory.add([PAID])

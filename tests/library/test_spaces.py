@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import insert, select, update
@@ -20,6 +20,7 @@ from memrecall.errors import (
 )
 from memrecall.memory import AsyncMemory, Library, Memory
 from memrecall.memory.layers import LongTermMemory
+from memrecall.memory.results import StoredItem
 from memrecall.scope import Permission, Scope, SpaceRole
 from memrecall.search import SearchRequest
 from memrecall.store import Grant, NewRelation
@@ -289,7 +290,7 @@ async def test_one_search_covers_own_data_and_spaces(memory: AsyncMemory) -> Non
     # Both are shown, and nothing judges which of them holds.
     assert own["conflicts_with"] == shared["conflicts_with"] == []
     assert own["valid_to"] is shared["valid_to"] is None
-    chances = [item["probability"] for item in found]
+    chances = [item["probability"] or 0.0 for item in found]
     assert chances == sorted(chances, reverse=True)
     assert not any(item.get("space") for item in (await ann.search("launch"))["results"])
 
@@ -298,7 +299,7 @@ async def test_ids_of_a_space_are_accepted_by_every_verb(memory: AsyncMemory) ->
     key = await key_by(memory, "Ben")
     ben = memory.bind(user_id="ben", spaces=(TEAM,))
     name = f"{OWNER}/{key}"
-    assert (await ben.get(name) or {})["id"] == name
+    assert cast(StoredItem, await ben.get(name))["id"] == name
     assert (await ben.update(name, "office in Paris"))["id"] == name
     assert {entry["memory_id"] for entry in await ben.history(name)} == {name}
     assert (await ben.delete(name))["id"] == name
@@ -400,7 +401,7 @@ async def test_promotion_copies_a_memory_with_its_message(memory: AsyncMemory) -
     assert await team(memory, "ann").get(key) is None
     assert "office: Oslo." not in str(await team(memory, "ann").get_all(kinds="messages"))
     assert (await ben.promote(fact["id"], TEAM))["is_new"]  # and back again
-    assert (await ben.get(fact["id"]) or {})["memory"] == "user's office is Oslo"
+    assert cast(StoredItem, await ben.get(fact["id"]))["memory"] == "user's office is Oslo"
     cleo = memory.bind(user_id="cleo")
     (own,) = (await cleo.add("pet: cat."))["results"]
     assert type(await refusal(cleo.promote(own["id"], TEAM))) is Forbidden

@@ -13,6 +13,7 @@ from memrecall.extraction.protocol import Extracted, Fact, KnownMemory, Summary,
 from memrecall.memory import AsyncMemory
 from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Processes
+from memrecall.memory.results import StoredItem
 from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
 from tests.extractors import SentenceExtractor
@@ -81,7 +82,7 @@ async def current(memory: AsyncMemory) -> list[str]:
     return sorted(item["memory"] for item in (await memory.get_all())["results"])
 
 
-def check_claims(items: Sequence[dict[str, Any]], truth: dict[str, Any]) -> int:
+def check_claims(items: Sequence[StoredItem], truth: dict[str, Any]) -> int:
     """Check what is stored beside the truth; return the number of claims."""
     (kept,) = [item for item in items if item["id"] == truth["id"]]
     assert (kept["memory"], kept["valid_to"]) == (truth["memory"], None)
@@ -209,8 +210,8 @@ async def test_claim_can_be_forgotten_restored_and_purged(memory: AsyncMemory) -
         await memory.undo(key)
         assert await current(memory) == ["User lives in Oslo.", "User lives in Porto."]
     await memory.purge(said)
-    (left,) = (await memory.get_all())["results"]
-    assert left["conflicts_with"] == [{"id": said, "memory": None}]
+    (remaining,) = (await memory.get_all())["results"]
+    assert remaining["conflicts_with"] == [{"id": said, "memory": None}]
     await memory.purge(claim)
     assert await current(memory) == []
 

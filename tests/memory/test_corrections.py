@@ -1,11 +1,12 @@
 """Corrections by people: changes that others made first."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from memrecall.errors import Conflict
 from memrecall.memory import AsyncMemory
+from memrecall.memory.results import StoredItem
 
 ANN = "ann"
 
@@ -25,13 +26,13 @@ async def current(memory: AsyncMemory) -> set[str]:
 
 async def test_change_of_another_is_not_overwritten(memory: AsyncMemory) -> None:
     (key,) = await add_facts(memory, "likes tea")
-    read = (await memory.get(key, user_id=ANN) or {})["updated_at"]
+    read = cast(StoredItem, await memory.get(key, user_id=ANN))["updated_at"]
     await memory.update(key, "likes coffee", user_id=ANN, unchanged_since=read)
     with pytest.raises(Conflict, match="was changed at"):
         await memory.update(key, "likes water", user_id=ANN, unchanged_since=read)
     with pytest.raises(Conflict, match="was changed at"):
         await memory.undo(key, user_id=ANN, unchanged_since=read)
     assert await current(memory) == {"likes coffee"}
-    read = (await memory.get(key, user_id=ANN) or {})["updated_at"]
+    read = cast(StoredItem, await memory.get(key, user_id=ANN))["updated_at"]
     await memory.undo(key, user_id=ANN, unchanged_since=read)
     assert await current(memory) == {"likes tea"}

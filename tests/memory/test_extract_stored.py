@@ -265,7 +265,7 @@ async def test_undo_keeps_what_came_later(memory: AsyncMemory) -> None:
     assert await facts(memory) == ["User lives in Rome."]
     (rome,) = (await memory.get_all("ann"))["results"]
     history = await memory.history(rome["id"])
-    oslo = await memory.get(rome["supersedes"], user_id="ann")
+    oslo = await memory.get(str(rome["supersedes"]), user_id="ann")
     assert oslo is not None
     assert (oslo["memory"], oslo["superseded_by"]) == ("User lives in Oslo.", rome["id"])
     assert not any("Ulm" in str(step["new_memory"]) for step in history if not step["undone"])

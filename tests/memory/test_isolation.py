@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from memrecall.errors import MemrecallError
 from memrecall.memory import AsyncMemory
+from memrecall.memory.results import AddedItems, StoredItem
 
 from ..databases import Databases
 from .conftest import make_settings
@@ -115,12 +116,12 @@ class IsolationChecker:
             except MemrecallError:
                 pass
 
-    def _record_keys(self, scope: dict[str, Any], result: dict[str, Any]) -> None:
+    def _record_keys(self, scope: dict[str, Any], result: AddedItems) -> None:
         assert result["problems"] == []
         keys = [r["id"] for r in result["results"] if r["event"] in ("ADD", "UPDATE")]
         self._keys.setdefault((scope["user_id"], scope["agent_id"]), []).extend(keys)
 
-    def _check(self, scope: dict[str, Any], items: list[dict[str, Any]]) -> None:
+    def _check(self, scope: dict[str, Any], items: list[StoredItem]) -> None:
         for item in items:
             assert item["user_id"] == scope["user_id"]
             if "forget" not in item["memory"]:

@@ -9,6 +9,7 @@ import pytest
 
 from memrecall.extraction.protocol import Extracted, Utterance
 from memrecall.memory import AsyncMemory
+from memrecall.memory.results import AddedItems
 from memrecall.scope import Permission, Scope
 from memrecall.types import PROCEDURAL
 
@@ -132,7 +133,7 @@ class GatedExtractor(SentenceExtractor):
         return await super().extract(utterances, **options)
 
 
-async def start_add(memory: AsyncMemory, extractor: GatedExtractor) -> dict[str, Any]:
+async def start_add(memory: AsyncMemory, extractor: GatedExtractor) -> AddedItems:
     """Start an addition in the background; return once its model is asked."""
     started = await memory.add(killed_add.TEXTS, background=True)
     await wait_until(lambda: extractor.calls)

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
+from memrecall.memory.results import StoredItem
 from memrecall.scope import Permission
 from tests.cases import check_each_async
 from tests.extractors import SentenceExtractor
@@ -54,11 +55,11 @@ class TestUpdate:
     async def test_update_of_the_text_renews_extracted_keywords(self, location: str) -> None:
         async with open_reading(location, user_id="ann") as memory:
             key = (await memory.add("I like violins."))["results"][0]["id"]
-            assert "violins" in (await memory.get(key) or {})["keywords"]
+            assert "violins" in cast(StoredItem, await memory.get(key))["keywords"]
             updated = await memory.update(key, "User plays the drums.")
             assert sorted(updated["keywords"]) == ["drums", "plays"]
             await memory.undo(key)
-            assert "violins" in (await memory.get(key) or {})["keywords"]
+            assert "violins" in cast(StoredItem, await memory.get(key))["keywords"]
             assert (await memory.update(key, "?", keywords=[{"keyword": "x"}]))["keywords"] == ["x"]
 
     async def test_history_lists_updates_and_undo_reverts_them(self, memory: AsyncMemory) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory
+from memrecall.memory.results import StoredItem
 from memrecall.scope import Permission
 from memrecall.types import DIGESTS, NewMemory, Origin
 
@@ -16,10 +17,9 @@ from .conftest import make_settings
 HOME = "user's home is Paris"  # what "home: Paris." states
 
 
-async def search(memory: AsyncMemory, query: str, **options: Any) -> list[dict[str, Any]]:
+async def search(memory: AsyncMemory, query: str, **options: Any) -> list[StoredItem]:
     """Return the results of a search of the bound user."""
-    results: list[dict[str, Any]] = (await memory.search(query, **options))["results"]
-    return results
+    return (await memory.search(query, **options))["results"]
 
 
 async def texts(memory: AsyncMemory, query: str, **options: Any) -> list[str]:
@@ -56,6 +56,7 @@ class TestWhatIsSearched:
         (item,) = page["results"]
         assert (item["kind"], item["memory"], page["total_found"]) == ("memory", HOME, 1)
         source = item["source"]
+        assert source is not None
         assert (source["id"], source["text"]) == (message_id, "home: Paris. I like it there.")
         assert source.keys() == {"id", "text", "role", "speaker", "created_at"}
         (message,) = await search(ann, "Paris", kinds="message")
@@ -69,6 +70,7 @@ class TestWhatIsSearched:
         for options in ({}, {"rerank": False}):
             first, *others = await search(ann, "kingfisher on the post", **options)
             assert first["memory"] == HOME
+            assert first["source"] is not None
             assert "kingfisher" in first["source"]["text"]
             assert all(first["score"] > other["score"] for other in others)
 

@@ -62,7 +62,7 @@ async def state(memory: AsyncMemory, user: str) -> dict[str, Any]:
     known = [
         (
             *(item[name] for name in ("memory", "valid_from", "valid_to")),
-            *(said.get(item[link]) for link in ("supersedes", "superseded_by")),
+            *(said.get(str(item[link])) for link in ("supersedes", "superseded_by")),
         )
         for item in items
     ]

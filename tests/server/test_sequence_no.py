@@ -1,8 +1,10 @@
 """Messages say their place in the session, by every way to read them."""
 
 import json
+from typing import cast
 
 from memrecall.memory import AsyncMemory
+from memrecall.memory.results import StoredItem
 from memrecall.scope import Scope
 
 from .http_service import HttpService, make_message, write_messages
@@ -39,7 +41,7 @@ async def test_every_way_to_read_messages_has_their_sequence_number(service: Htt
     found = (await memory.search("tea", kinds="message", threshold=0.0))["results"]
     for results in (listed, found):
         assert {item["id"]: item["sequence_no"] for item in results} == expected
-    assert (await memory.get("m000") or {})["sequence_no"] == 3
+    assert cast(StoredItem, await memory.get("m000"))["sequence_no"] == 3
     rows = [json.loads(line)["row"] async for line in memory.export()]
     messages = [row for row in rows if "message_id" in row]
     assert {row["message_id"]: row["sequence_no"] for row in messages} == expected

@@ -116,7 +116,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
     context.log_fields.update(
         messages=len(report["messages"]), problems=len(report.get("problems", ()))
     )
-    return JsonResponse(_public_report(report))
+    return JsonResponse(_public_report(dict(report)))
 
 
 @router.operation("GET", "/memories", MemoryPage, READER)
