@@ -990,7 +990,7 @@ class AsyncMemory:
         self, user_id: str | None = None, agent_id: str | None = None
     ) -> LongTermMemory:
         """Return the long-term memory: the user's profile, the agent's knowledge, experience."""
-        return LongTermMemory((await self._open()).library, self._scope(user_id, agent_id))
+        return LongTermMemory(await self._library(), self._scope(user_id, agent_id))
 
     async def checkpoint(
         self, user_id: str | None = None, agent_id: str | None = None, session_id: str | None = None
@@ -1411,7 +1411,7 @@ class AsyncMemory:
 
     async def delete_space(self, *, name: str) -> dict[str, int]:
         """Erase the space with everything in it; `name` must be its name."""
-        scope, library = self._space_scope(), (await self._open()).library
+        scope, library = self._space_scope(), await self._library()
         await library.store.spaces.require_name(scope, name)
         return (await library.erase_user(scope.user_id)).as_dict()
 
@@ -1432,7 +1432,7 @@ class AsyncMemory:
         return (await self._open()).library
 
     async def _store(self) -> Store:
-        return (await self._open()).library.store
+        return (await self._library()).store
 
     def _scope(self, *ids: str | None) -> Scope:
         return self._binding.scope(*ids)
@@ -1502,7 +1502,7 @@ class AsyncMemory:
         short_term = self._shared.sessions.get(_session_key(scope))
         if short_term is None or not messages:
             return []
-        spaces = (await self._open()).library.store.spaces
+        spaces = (await self._store()).spaces
         names = await spaces.names(scope.user_id) if scope.author else {}
         items = [
             Item(
@@ -1531,7 +1531,7 @@ class AsyncMemory:
         """Sweep user by user, until all are done or `stopping` is set."""
         users = matches = removed = 0
         reasons: Counter[str] = Counter()
-        async for user in iterate_users((await self._open()).library.store, spaces=True):
+        async for user in iterate_users(await self._store(), spaces=True):
             if stopping.is_set():
                 break
             scope = Scope.of_owner(user, agent_id, permissions=self._binding.permissions)
