@@ -54,7 +54,7 @@ from memrecall.agent.blocks import (
 from memrecall.agent.conversation import LARGEST_WINDOW, RecallWhen
 from memrecall.agent.driver import RecallArguments, Recaller, stream_recall, utc_now
 from memrecall.agent.phrases import say, to_json
-from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult, StopReason
+from memrecall.agent.result import RecallHandoff, RecallResult, StopReason
 from memrecall.agent.tools import RECALL
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
@@ -183,8 +183,11 @@ class MemRecallAgent(BaseChatAgent):
         async with contextlib.aclosing(stream):
             async for item in stream:
                 if isinstance(item, RecallResult):
-                    # A turn that fails is not kept: its messages come again.
-                    self._remember(new, item)
+                    # With the name before it, the text differs from a stored message, which would
+                    # hide it. A turn that fails is not kept: its messages come again.
+                    text = f"{self.name}: {item.handoff.search_summary}"
+                    own = ConversationMessage(Role.OTHER, text, speaker=self.name)
+                    self._conversation = [*self._conversation, *new, own][-LARGEST_WINDOW:]
                     answer = self._answer(messages, item)
                     yield Response(chat_message=answer, inner_messages=inner)
                 elif (event := to_agent_event(item, self.name)) is not None:
@@ -199,12 +202,6 @@ class MemRecallAgent(BaseChatAgent):
         is_new = any(message.role is Role.USER for message in new)
         is_known = any(message.role is Role.USER for message in self._conversation)
         return is_known and not is_new and not is_asked
-
-    def _remember(self, messages: Iterable[ConversationMessage], result: RecallResult) -> None:
-        # With the name before it, the text differs from a stored message, which would hide it.
-        text = f"{self.name}: {result.handoff.search_summary}"
-        answer = ConversationMessage(Role.OTHER, text, speaker=self.name)
-        self._conversation = [*self._conversation, *messages, answer][-LARGEST_WINDOW:]
 
     async def on_reset(self, cancellation_token: CancellationToken) -> None:
         """Forget the conversation of the earlier turns."""
@@ -313,7 +310,7 @@ class MemoryContext(ChatCompletionContext):
     message and inserts the result before it as one block of data. `when="always"` recalls for every
     text of the user; "auto" leaves out greetings, thanks and acknowledgements.
     `observer` gets each event of a recall as it happens. AutoGen passes a context no
-    cancellation token: set that of the parent's run as `cancellation_token`, and cancelling the run
+    cancellation token: set the token of the parent's run as `cancellation_token`; cancelling it
     ends the recall.
     """
 
@@ -374,8 +371,9 @@ class MemoryContext(ChatCompletionContext):
                     messages[: index + 1], self.cancellation_token
                 )
                 blocks.clear()
-                if not _is_cancelled(self.last_result):  # the next run recalls again
-                    blocks[index] = block
+                result = self.last_result
+                if result is None or result.stop_reason is not StopReason.CANCELLED:
+                    blocks[index] = block  # after a cancelled one, the next run recalls again
         if block:
             messages.insert(index, block_message(block))
         return messages
@@ -396,10 +394,6 @@ class MemoryContext(ChatCompletionContext):
         loaded = MemoryContextState.model_validate(state)
         self._messages = loaded.messages
         self._blocks = loaded.blocks
-
-
-def _is_cancelled(result: RecallResult | None) -> bool:
-    return result is not None and result.stop_reason is StopReason.CANCELLED
 
 
 TOOL_DESCRIPTION = TOOLS[RECALL].texts("en").description
@@ -483,7 +477,10 @@ class MemoryTool(SchemaTool):
             return await self._tool.run(self._context, args)
         except MemrecallError as error:
             if self._tool.writes:
-                return _unchanged(error)
+                note = f"Nothing was changed: {error.message}"
+                if isinstance(error, NotFound):
+                    note = "There is no such memory. Use a key that recall returned."
+                return MemoryChange(done=False, note=note)
             return ToolFailure(error=error_code(error), message=str(error))
 
     def return_value_as_string(self, value: Any) -> str:
@@ -491,14 +488,6 @@ class MemoryTool(SchemaTool):
         if isinstance(value, ToolFailure):
             return to_json(value.as_json())
         return to_json(value.model_dump(exclude_defaults=True))
-
-
-def _unchanged(error: MemrecallError) -> MemoryChange:
-    """Return the answer of a tool that could not write."""
-    note = f"Nothing was changed: {error.message}"
-    if isinstance(error, NotFound):
-        note = "There is no such memory. Use a key that recall returned."
-    return MemoryChange(done=False, note=note)
 
 
 def memory_tools(
@@ -619,7 +608,23 @@ def _text_of(memory: MemoryContent) -> str:
 
 def _query_result(result: RecallResult) -> MemoryQueryResult:
     """Return the memories; if none may be shown, a note that some are withheld."""
-    contents = [_content(memory, result.withheld) for memory in result.memories]
+    contents = [
+        MemoryContent(
+            content=memory.content,
+            mime_type=MemoryMimeType.TEXT,
+            metadata={
+                "memory_key": memory.memory_key,
+                "kind": memory.kind,
+                "memory_type": memory.memory_type,
+                "score": memory.relevance_score,
+                "certainty": memory.certainty.value,
+                "speaker": memory.speaker or memory.role,
+                "said_at": format_time(memory.ts),
+                "withheld": result.withheld,
+            },
+        )
+        for memory in result.memories
+    ]
     if result.withheld and not contents:
         contents = [
             MemoryContent(
@@ -629,17 +634,3 @@ def _query_result(result: RecallResult) -> MemoryQueryResult:
             )
         ]
     return MemoryQueryResult(results=contents)
-
-
-def _content(memory: RecalledMemory, withheld: int) -> MemoryContent:
-    metadata = {
-        "memory_key": memory.memory_key,
-        "kind": memory.kind,
-        "memory_type": memory.memory_type,
-        "score": memory.relevance_score,
-        "certainty": memory.certainty.value,
-        "speaker": memory.speaker or memory.role,
-        "said_at": format_time(memory.ts),
-        "withheld": withheld,
-    }
-    return MemoryContent(content=memory.content, mime_type=MemoryMimeType.TEXT, metadata=metadata)

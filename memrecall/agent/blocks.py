@@ -169,7 +169,20 @@ def write_evidence(
     request = say(language, f"block_{place}")
     opening = say(language, "block_open", request=request, confidence=result.confidence)
     free = characters - len(wrap_block([opening, *before, *after]))
-    return wrap_block([opening, *before, *_memory_lines(result, free, language), *after])
+    lines: list[str] = []
+    count = len(result.memories)
+    free -= len(say(language, "block_cut", count=count)) + 1
+    for number, memory in enumerate(result.memories):
+        # Long contents share the free characters.
+        share = min(max(free // (count - number), _MIN_MEMORY_LINE), free) - 1
+        words = result.words_about(memory.memory_key)
+        line = json_line(_memory_fields(memory, language), "content", share, words)
+        if len(line) > share:
+            lines.append(say(language, "block_cut", count=count - number))
+            break
+        lines.append(line)
+        free -= len(line) + 1
+    return wrap_block([opening, *before, *lines, *after])
 
 
 def write_relevant_block(
@@ -189,7 +202,7 @@ def write_relevant_block(
     new = [memory for memory in result.memories if not _is_repetition(memory.content, asked)]
     relevant = result.model_copy(update={"memories": new})
     if only_sure:
-        # The others are shown beside what is sure: one of them may say what has changed since.
+        # The others are shown too: one of them may say what has changed since.
         sure = relevant.sure_memories()
         if not sure:
             return ""
@@ -232,22 +245,6 @@ def is_block_message(message: object) -> bool:
     return isinstance(message, protocol.UserMessage) and message.source == SOURCE
 
 
-def _memory_lines(result: RecallResult, free: int, language: Language) -> list[str]:
-    """Return a line for each memory that fits; long contents share the free characters."""
-    lines: list[str] = []
-    count = len(result.memories)
-    free -= len(say(language, "block_cut", count=count)) + 1
-    for number, memory in enumerate(result.memories):
-        share = min(max(free // (count - number), _MIN_MEMORY_LINE), free) - 1
-        words = result.words_about(memory.memory_key)
-        line = json_line(_memory_fields(memory, language), "content", share, words)
-        if len(line) > share:
-            return [*lines, say(language, "block_cut", count=count - number)]
-        lines.append(line)
-        free -= len(line) + 1
-    return lines
-
-
 def json_line(fields: dict[str, object], name: str, size: int, words: Sequence[str] = ()) -> str:
     """Return one line of JSON; if it is too long, one field is cut to the part about the words."""
     text = str(fields[name])
@@ -285,10 +282,10 @@ def _memory_fields(memory: RecalledMemory, language: Language) -> dict[str, obje
 
 def write_handoff_message(state: RecallState, handoff: HandoffInput) -> str:
     """Return the handoff as text with the sections that a parent expects."""
-    notes = _notes(state.language, state.dropped_keys, state.dropped_unlisted, state.withheld)
     hits = [state.hits[key] for key in handoff.relevant_memory_keys if key in state.hits]
     claims = {hit.key: hit.conflicts_with for hit in hits if hit.conflicts_with}
-    notes += _unconfirmed(state.language, claims)
+    dropped, unlisted = state.dropped_keys, state.dropped_unlisted
+    notes = _notes(state.language, dropped, unlisted, state.withheld, claims)
     return _write_sections(state.language, handoff, handoff.relevant_memory_keys, notes)
 
 
@@ -307,9 +304,8 @@ def write_parent_message(result: RecallResult, characters: int) -> str:
     )
     keys = fit_keys(language, handoff.relevant_memory_keys, share)
     dropped = [truncate_text(", ".join(result.keys_dropped), share)] if result.keys_dropped else []
-    notes = _notes(language, dropped, result.keys_dropped_unlisted, result.withheld)
     claims = {each.memory_key: each.conflicts_with for each in result.memories if each.claimed_by}
-    notes += _unconfirmed(language, claims)
+    notes = _notes(language, dropped, result.keys_dropped_unlisted, result.withheld, claims)
     text = _write_sections(language, short, keys, notes)
     block = ""
     if result.memories:
@@ -338,8 +334,17 @@ def _write_sections(
     return "\n\n".join("\n".join(section) for section in sections)
 
 
-def _notes(language: Language, dropped: Sequence[str], unlisted: int, withheld: int) -> list[str]:
-    """Return what a parent must know besides the evidence: dropped keys, withheld memories."""
+def _notes(
+    language: Language,
+    dropped: Sequence[str],
+    unlisted: int,
+    withheld: int,
+    claims: Mapping[str, Sequence[str]],
+) -> list[str]:
+    """Return what a parent must know besides the evidence.
+
+    `claims` are the keys of claims that contradict the user, each with the keys of what they said.
+    """
     notes = []
     if dropped:
         keys = ", ".join(dropped)
@@ -348,15 +353,9 @@ def _notes(language: Language, dropped: Sequence[str], unlisted: int, withheld: 
         notes.append(say(language, "handoff_dropped", keys=keys))
     if withheld:
         notes.append(say(language, "matches_withheld", count=withheld))
+    for key, keys_said in claims.items():
+        notes.append(say(language, "handoff_unconfirmed", key=key, keys=", ".join(keys_said)))
     return notes
-
-
-def _unconfirmed(language: Language, claims: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a note that names the claims that contradict the user, and what the user said."""
-    return [
-        say(language, "handoff_unconfirmed", key=key, keys=", ".join(keys))
-        for key, keys in claims.items()
-    ]
 
 
 def fit_keys(language: Language, keys: Sequence[str], characters: int) -> list[str]:

@@ -18,6 +18,23 @@ _FRAMEWORK_TEXT = re.compile(
     r"|(?s:.*)Then select the next role from \["
     r"|\s*## (?:Memory search finished|记忆搜索完成)"
 )
+RecallWhen = Literal["auto", "always"]
+_LONGEST_COURTESY = 60  # characters
+# In this order: "thanks, bye" says goodbye.
+_COURTESIES = {
+    "bye": "(?:good)?bye|see you|good night|再见|拜拜|晚安",
+    "thanks": "thanks?(?: you| a lot)?(?: (?:so|very) much)?|thx|谢谢?[你您]?|多谢|辛苦了?",
+    "hello": "hi|hello|hey|there|good (?:morning|afternoon|evening)|how are you|how's it going"
+    "|what's up|[你您]好|大家好|早上好?|[上中下]午好|晚上好|早安|嗨|哈喽|在吗"
+    "|最近(?:怎么样|好吗|如何)",
+    "noted": "ok(?:ay)?|sure|great|nice|cool|perfect|sounds good|got it|lol|haha+"
+    "|好的?|嗯+|行|收到|明白|知道|没问题|没事|不客气|哈+",
+}
+_COURTESY_PATTERNS = {name: re.compile(words, re.IGNORECASE) for name, words in _COURTESIES.items()}
+_COURTESY = re.compile(
+    rf"\W*(?:(?:{'|'.join(_COURTESIES.values())})(?:[\W吧啊呀哦啦了]+|$)){{1,4}}", re.IGNORECASE
+)
+_HAS_WORDS = re.compile(r"\w").search
 
 
 def is_framework_text(text: str) -> bool:
@@ -51,52 +68,26 @@ class Conversation:
     async def window(self, size: int) -> list[ConversationMessage]:
         """Return the last `size` messages, or all if there are fewer, oldest first."""
         missing = size - len(self.messages)
-        if missing > self._older_limit:
-            self._older = await self._load_older(missing)
+        if missing > self._older_limit and self._scope.session_id is not None:
+            # The caller's messages may be among the stored ones (without an id, or with an id that
+            # only their framework knows): read as many more, because repeats are dropped below.
+            stored = await self._store.timeline(self._scope).thread(
+                self.messages[0].message_id if self.messages else None,
+                session_id=self._scope.session_id,
+                limit=missing + len(self.messages),
+            )
+            older = [
+                message
+                for message in stored
+                if not self.has_message(message.message_id, message.content)
+            ]
+            self._older = [parse_message(message) for message in older[-missing:]]
             self._older_limit = missing
         return [*self._older, *self.messages][-size:]
-
-    async def _load_older(self, count: int) -> list[ConversationMessage]:
-        """Return the session's messages before the caller's first one, without repeats."""
-        if self._scope.session_id is None:
-            return []
-        # The caller's messages may be among the stored ones (without an id, or with an id that
-        # only their framework knows): read as many more, because repeats are dropped below.
-        stored = await self._store.timeline(self._scope).thread(
-            self.messages[0].message_id if self.messages else None,
-            session_id=self._scope.session_id,
-            limit=count + len(self.messages),
-        )
-        older = [
-            message
-            for message in stored
-            if not self.has_message(message.message_id, message.content)
-        ]
-        return [parse_message(message) for message in older[-count:]]
 
     def has_message(self, message_id: str | None, text: str) -> bool:
         """Return True if the caller's messages include one with this id or this exact text."""
         return message_id in self._ids or text.strip() in self._texts
-
-
-RecallWhen = Literal["auto", "always"]
-
-_LONGEST_COURTESY = 60  # characters
-# In this order: "thanks, bye" says goodbye.
-_COURTESIES = {
-    "bye": "(?:good)?bye|see you|good night|再见|拜拜|晚安",
-    "thanks": "thanks?(?: you| a lot)?(?: (?:so|very) much)?|thx|谢谢?[你您]?|多谢|辛苦了?",
-    "hello": "hi|hello|hey|there|good (?:morning|afternoon|evening)|how are you|how's it going"
-    "|what's up|[你您]好|大家好|早上好?|[上中下]午好|晚上好|早安|嗨|哈喽|在吗"
-    "|最近(?:怎么样|好吗|如何)",
-    "noted": "ok(?:ay)?|sure|great|nice|cool|perfect|sounds good|got it|lol|haha+"
-    "|好的?|嗯+|行|收到|明白|知道|没问题|没事|不客气|哈+",
-}
-_COURTESY_PATTERNS = {name: re.compile(words, re.IGNORECASE) for name, words in _COURTESIES.items()}
-_COURTESY = re.compile(
-    rf"\W*(?:(?:{'|'.join(_COURTESIES.values())})(?:[\W吧啊呀哦啦了]+|$)){{1,4}}", re.IGNORECASE
-)
-_HAS_WORDS = re.compile(r"\w").search
 
 
 def needs_recall(text: str, when: RecallWhen = "auto") -> bool:

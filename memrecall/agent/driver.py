@@ -31,11 +31,10 @@ from memrecall.budget import Budget, Limit, Limits
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.json_objects import make_storable
 from memrecall.library.library import Caches, Library, enter_all
-from memrecall.messages import ConversationMessage, parse_messages, strip_markers
+from memrecall.messages import parse_messages, strip_markers
 from memrecall.model import protocol
 from memrecall.model.prompts import answers_by_rules
 from memrecall.scope import Scope
-from memrecall.store import UserVersion
 from memrecall.text.language import language_of
 from memrecall.text.times import parse_period
 from memrecall.timing import deadline, seconds_left
@@ -132,9 +131,13 @@ class Recaller:
         the user's time zone; nothing outside of the period `time` is found. A cancelled token ends
         the recall with the results so far; a cancelled task raises CancelledError.
         """
-        conversation = Conversation(_parse_request(messages), self.library.store, self.scope)
-        as_of = as_of or self.options.as_of
-        as_of = as_of and parse_time(as_of, "as_of")
+        # What no database or JSON can hold is replaced: nothing is stored, so a message that was
+        # cut inside an emoji is no reason to refuse it.
+        given = parse_messages(make_storable(messages))
+        given = tuple(replace(each, text=make_storable(each.text)) for each in given)
+        conversation = Conversation(given, self.library.store, self.scope)
+        if as_of := as_of or self.options.as_of:
+            as_of = parse_time(as_of, "as_of")
         if time_zone is not None:
             check_time_zone(time_zone)
         version, stop = UNKNOWN_USER, None
@@ -147,31 +150,26 @@ class Recaller:
         except StorageError as error:
             stop = Stop(StopReason.STORAGE_FAILED, error.message)
         now = as_of or self._clock()
-        period = parse_period(time, now, time_zone or version.time_zone)
-        moments = {"now": now, "as_of": as_of, "time_zone": time_zone, "period": period}
-        state = self._make_state(conversation, version, **moments)
+        options = self.options
+        state = RecallState(
+            library=self.library,
+            scope=self.scope,
+            version=version,
+            conversation=conversation,
+            now=now,
+            window=Window(options.first_window, max_iterations=options.limits.iterations),
+            caches=self._caches,
+            language=options.language or language_of(strip_markers(conversation.request.text)),
+            as_of=as_of,
+            time_zone=time_zone,
+            period=parse_period(time, now, time_zone or version.time_zone),
+        )
         client = self.model_client
         if stop is None and client is not None and isinstance(client, model.BaseClient):
             await client.load()  # before the recall's time begins
         run = RecallRun(self, state, Recorder((self._observer, observer)))
         outcome = RunOutcome(stop) if stop else await _run_until_cancelled(run, cancellation_token)
-        keep_days = self.options.keep_traces_days
-        return await build_result(run.context, outcome, run.windows, keep_days)
-
-    def _make_state(
-        self, conversation: Conversation, version: UserVersion, **moments: Any
-    ) -> RecallState:
-        options = self.options
-        return RecallState(
-            library=self.library,
-            scope=self.scope,
-            version=version,
-            conversation=conversation,
-            language=options.language or language_of(strip_markers(conversation.request.text)),
-            window=Window(options.first_window, max_iterations=options.limits.iterations),
-            caches=self._caches,
-            **moments,
-        )
+        return await build_result(run.context, outcome, run.windows, options.keep_traces_days)
 
 
 async def stream_recall(
@@ -182,15 +180,6 @@ async def stream_recall(
     async with aclosing(stream_events(lambda observer: recall(observer=observer))) as items:
         async for item in items:
             yield item
-
-
-def _parse_request(messages: object) -> tuple[ConversationMessage, ...]:
-    """Return the messages with replaced characters where no database or JSON can hold them.
-
-    Nothing is stored, so a message that was cut inside an emoji is no reason to refuse it.
-    """
-    parsed = parse_messages(make_storable(messages))
-    return tuple(replace(each, text=make_storable(each.text)) for each in parsed)
 
 
 async def _run_until_cancelled(
@@ -243,38 +232,42 @@ class RecallRun:
             with deadline(seconds):
                 async with asyncio.timeout(seconds):
                     outcome = await self._iterate()
-                    failure = self._find_failure(outcome)
-                    return await self._fall_back(failure) if failure else outcome
+                    if (failure := self._find_failure(outcome)) is None:
+                        return outcome
+                    budget, recorder = self.context.budget, self.context.recorder
+                    problem = failure.problem
+                    recorder.add(FallbackEvent(reason=failure.reason.value, problem=problem))
+                    budget.allow_offline()
+                    self.context = self._make_context(None, budget, recorder)
+                    self._state.restart_offline()
+                    return replace(await self._iterate(), fallback=failure)
         except TimeoutError:
             return RunOutcome(Stop(StopReason.SECONDS))
         except StorageError as error:
             return RunOutcome(Stop(StopReason.STORAGE_FAILED, error.message))
 
     async def _iterate(self) -> RunOutcome:
+        state, recorder = self._state, self.context.recorder
         while True:
-            await self._open_window()
+            window = state.window
+            # One message more than are shown says whether older ones exist.
+            messages = await state.conversation.window(window.size + 1)
+            window.has_older = len(messages) > window.size
+            if len(self.windows) < window.iteration:  # the offline policy continues in the model's
+                self.windows.append(window.size)
+            state.shown, state.turns = messages[-window.size :], []
+            window.shown = len(state.shown)
+            recorder.iteration = window.iteration
+            recorder.add(IterationEvent(window=window.size, shown=window.shown))
             if problem := self.context.policy.begin_iteration():
                 return RunOutcome(Stop(StopReason.ITERATIONS, problem))
             match await RecallLoop(self.context).run():
                 case Widen(size):
-                    window = self._state.window
-                    self._state.window = replace(
+                    state.window = replace(
                         window, size=size, iteration=window.iteration + 1, granted=None, refusals=0
                     )
                 case Finish() | Stop() as end:
                     return RunOutcome(end)
-
-    async def _open_window(self) -> None:
-        """Show the messages of the window; reading one more shows whether older ones exist."""
-        window = self._state.window
-        messages = await self._state.conversation.window(window.size + 1)
-        window.has_older = len(messages) > window.size
-        if len(self.windows) < window.iteration:  # the offline policy continues in the model's
-            self.windows.append(window.size)
-        self._state.begin_iteration(messages[-window.size :])
-        recorder = self.context.recorder
-        recorder.iteration = window.iteration
-        recorder.add(IterationEvent(window=window.size, shown=window.shown))
 
     def _find_failure(self, outcome: RunOutcome) -> Stop | None:
         """Return why the recall has to go on without its model, if it has to.
@@ -294,14 +287,6 @@ class RecallRun:
         is_limit = end.reason.value in set(Limit) and context.budget.seconds_left > 0
         has_tried = context.budget.usage.model_calls > 0
         return end if is_limit and has_tried and not self._state.searches else None
-
-    async def _fall_back(self, failure: Stop) -> RunOutcome:
-        context = self.context
-        context.recorder.add(FallbackEvent(reason=failure.reason.value, problem=failure.problem))
-        context.budget.allow_offline()
-        self.context = self._make_context(None, context.budget, context.recorder)
-        self._state.restart_offline()
-        return replace(await self._iterate(), fallback=failure)
 
     def _make_context(
         self, client: protocol.ChatCompletionClient | None, budget: Budget, recorder: Recorder

@@ -28,7 +28,6 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.agent.tools.table import (
     Interface,
-    Tool,
     error_code,
     normalize_tool_name,
     parse_arguments,
@@ -51,7 +50,7 @@ from memrecall.errors import (
 )
 from memrecall.model import protocol
 from memrecall.model.structured import SOURCE
-from memrecall.text.leaks import Leak, filter_leaks
+from memrecall.text.leaks import filter_leaks
 from memrecall.timing import deadline, seconds_left
 
 _log = logging.getLogger(__name__)
@@ -75,6 +74,12 @@ Deviation = Literal[
 ]  # fmt: skip
 # Answers of a model that may not be able to call tools at all.
 _NO_TOOLS: frozenset[Deviation] = frozenset({"text_answer", "silence"})
+# Failures that say nothing about what is stored; other codes only refuse one call.
+_FAILURE_CODES = frozenset({ToolErrorCode.STORAGE, ToolErrorCode.TIMEOUT, ToolErrorCode.INTERNAL})
+# Codes whose phrase, of the same name, says what to do next.
+_EXPLAINED_CODES = frozenset(
+    {ToolErrorCode.NO_PERMISSION, ToolErrorCode.EMBEDDER, ToolErrorCode.STORAGE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,10 @@ class RecallLoop:
                 case Steer(reason, _) if reason in self._context.steered:
                     return self._stop_after_steering(reason)
                 case Steer(reason, phrase):
-                    self._steer(reason, phrase)
+                    self._context.steered.add(reason)
+                    text = self._state.say(phrase)
+                    self._state.turns.append(protocol.UserMessage(content=text, source=SOURCE))
+                    self._context.recorder.add(SteerEvent(reason=reason, text=text))
                 case Proceed():
                     continue
         return self._stop_at(limit)
@@ -175,9 +183,17 @@ class RecallLoop:
         try:
             step = await context.policy.decide(last)
         except ModelFailed as error:
-            return self._judge_failure(error)
+            if error.kind == "no_tools":
+                return Stop(StopReason.NO_TOOL_SUPPORT, f"{context.policy.name}: {error}")
+            if context.policy.can_retry(error):
+                return Proceed()
+            return Stop(StopReason.MODEL_FAILED, str(error))
         except TimeoutError:
-            return self._judge_timeout()
+            if context.has_called_tool:
+                return self._stop_at(Limit.SECONDS)
+            # A model that has not answered even once has failed.
+            seconds = context.budget.limits.seconds
+            return Stop(StopReason.MODEL_FAILED, self._describe("model_slow", seconds=seconds))
         if step.thought:
             context.recorder.add(ThoughtEvent(text=step.thought))
         if step.calls:
@@ -185,27 +201,9 @@ class RecallLoop:
             self._refuse_rest(step)
             return outcome
         if step.is_refusal:
-            return self._judge_refusal(step.text)
+            context.recorder.add(TextEvent(text=step.text))
+            return Stop(StopReason.REFUSAL, self._describe("model_refused"))
         return self._stop_at(last) if last else self._judge_text(step.text, step.is_truncated)
-
-    def _judge_failure(self, error: ModelFailed) -> TurnOutcome:
-        policy = self._context.policy
-        if error.kind == "no_tools":
-            return Stop(StopReason.NO_TOOL_SUPPORT, f"{policy.name}: {error}")
-        if policy.can_retry(error):
-            return Proceed()
-        return Stop(StopReason.MODEL_FAILED, str(error))
-
-    def _judge_timeout(self) -> Stop:
-        """Return the limit, or a model failure if the model has not answered even once."""
-        if self._context.has_called_tool:
-            return self._stop_at(Limit.SECONDS)
-        seconds = self._context.budget.limits.seconds
-        return Stop(StopReason.MODEL_FAILED, self._describe("model_slow", seconds=seconds))
-
-    def _judge_refusal(self, text: str) -> Stop:
-        self._context.recorder.add(TextEvent(text=text))
-        return Stop(StopReason.REFUSAL, self._describe("model_refused"))
 
     def _judge_text(self, text: str, is_truncated: bool) -> Steer:
         if text.strip():
@@ -219,12 +217,6 @@ class RecallLoop:
             return Steer("leaked_call", "steer_leak")
         is_refusal = _REFUSAL.match(text[:_REFUSAL_CHARACTERS])
         return Steer("refusal" if is_refusal else "text_answer", "steer_text")
-
-    def _steer(self, reason: Deviation, phrase: str) -> None:
-        self._context.steered.add(reason)
-        text = self._state.say(phrase)
-        self._state.turns.append(protocol.UserMessage(content=text, source=SOURCE))
-        self._context.recorder.add(SteerEvent(reason=reason, text=text))
 
     def _stop_after_steering(self, deviation: Deviation) -> Stop:
         """Return a stop that tells a model without tool support from one that gave up."""
@@ -250,7 +242,10 @@ class RecallLoop:
             tool = normalize_tool_name(call.name)
             kept_calls.append(call_to_resend(call, tool))
             has_ended = isinstance(outcome, Finish | Widen | Stop)
-            limit = None if has_ended else self._tool_limit(tool, last)
+            limit = None
+            if not has_ended:  # one call is kept for the handoff
+                is_handoff = tool == HANDOFF or last is not None
+                limit = self._context.budget.tool_limit(reserve=0 if is_handoff else 1)
             if has_ended or limit is not None:
                 results.append(self._skip_call(kept_calls[-1], limit))
                 continue
@@ -266,11 +261,6 @@ class RecallLoop:
         if last is not None and not isinstance(outcome, Finish):
             return self._stop_at(last)
         return outcome
-
-    def _tool_limit(self, tool: str, last: Limit | None) -> Limit | None:
-        """Return the limit that forbids a call; one call is kept for the handoff."""
-        is_handoff = tool == HANDOFF or last is not None
-        return self._context.budget.tool_limit(reserve=0 if is_handoff else 1)
 
     async def _run_call(self, call: protocol.FunctionCall, last: Limit | None) -> ToolRun:
         context = self._context
@@ -366,16 +356,6 @@ def _make_result(
     )
 
 
-# Failures that say nothing about what is stored; other codes only refuse one call.
-_FAILURE_CODES = frozenset({ToolErrorCode.STORAGE, ToolErrorCode.TIMEOUT, ToolErrorCode.INTERNAL})
-
-
-# Codes whose phrase, of the same name, says what to do next.
-_EXPLAINED_CODES = frozenset(
-    {ToolErrorCode.NO_PERMISSION, ToolErrorCode.EMBEDDER, ToolErrorCode.STORAGE}
-)
-
-
 async def run_tool(
     state: RecallState, call: protocol.FunctionCall, seconds: float = TOOL_SECONDS
 ) -> ToolRun:
@@ -388,7 +368,11 @@ async def run_tool(
     try:
         tool = require_tool(name, Interface.RECALL, state.language)
         arguments = parse_arguments(tool, call.arguments, lenient=True, language=state.language)
-        fields = _arguments_for_trace(arguments)
+        fields = {
+            # A model can list more items than a trace should hold.
+            name: value[:_MAX_TRACED_ITEMS] if isinstance(value, list) else value
+            for name, value in arguments.model_dump(mode="json", exclude_none=True).items()
+        }
         if name == SEARCH:
             async with asyncio.timeout(seconds_left(_LOAD_SECONDS)):
                 await state.library.engine.load_embedder()  # once a process, not part of a search
@@ -396,7 +380,10 @@ async def run_tool(
             state.consecutive_searches = 0
         with deadline(seconds):
             async with asyncio.timeout(seconds):
-                output = await _run_with_retry(state, tool, arguments)
+                try:
+                    output = await tool.run(state, arguments)
+                except StorageError:  # the database gets a second try
+                    output = await tool.run(state, arguments)
     except (MemrecallError, TimeoutError) as error:
         output = _failure(state, name, error, seconds)
     except Exception as error:  # a bug in memrecall must not end the parent's run
@@ -408,22 +395,6 @@ async def run_tool(
     if isinstance(output, ToolFailure) and output.error in _FAILURE_CODES:
         state.failures.append(output.error)
     return ToolRun(name, fields, output, render(output, state.language), time.monotonic() - started)
-
-
-def _arguments_for_trace(arguments: BaseModel) -> dict[str, Any]:
-    """Return the validated arguments; a model can list more items than a trace should hold."""
-    fields = arguments.model_dump(mode="json", exclude_none=True)
-    return {
-        name: value[:_MAX_TRACED_ITEMS] if isinstance(value, list) else value
-        for name, value in fields.items()
-    }
-
-
-async def _run_with_retry(state: RecallState, tool: Tool, arguments: BaseModel) -> BaseModel:
-    try:
-        return await tool.run(state, arguments)
-    except StorageError:
-        return await tool.run(state, arguments)
 
 
 def _failure(
@@ -444,7 +415,7 @@ def has_leaked_call(text: str, model: str) -> bool:
 
     Such a call is never run: the text may quote a message or a memory.
     """
-    leaks = _find_leaks(text)
+    leaks = filter_leaks(text, tools_for(Interface.RECALL), reasoning="strip").leaks
     for leak in leaks:
         name = leak.name if leak.name in tools_for(Interface.RECALL) else "a tool"
         _log.error("%s wrote a call of %s as text (%s); it was not run", model, name, leak.family)
@@ -455,8 +426,5 @@ def leaked_families(event: TraceEvent) -> list[str]:
     """Return the model families of the tool calls that an event contains as text."""
     if not isinstance(event, TextEvent):
         return []
-    return [leak.family for leak in _find_leaks(event.text)]
-
-
-def _find_leaks(text: str) -> list[Leak]:
-    return filter_leaks(text, tools_for(Interface.RECALL), reasoning="strip").leaks
+    leaks = filter_leaks(event.text, tools_for(Interface.RECALL), reasoning="strip").leaks
+    return [leak.family for leak in leaks]

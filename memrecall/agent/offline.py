@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,32 @@ _LIMIT = 10
 _MAX_FAILURES = 2  # of the store
 # Without an embedder, or with vectors of another one, words still match. The store is tried twice.
 _WORDS_MAY_DO = frozenset({ToolErrorCode.EMBEDDER, ToolErrorCode.REFUSED, ToolErrorCode.STORAGE})
+_MOST_ITEMS, _CLOSEST = 4, 3
+_LEAST_ITEM = 0.03  # the lowest probability of a hit that is handed off in addition to the best one
+LIKELY = 0.5
+"""Below this probability of the best hit, the lines before a request are searched too."""
+
+# Nothing is handed off if the best hit is very unlikely; or if it is unlikely, and probably no row
+# is an answer. For the authors G and H: after 6 % of the absent questions and 3 % of others; in
+# small stores cut from theirs after 42 and 5 %.
+_UNLIKELY, _LEAST, _ANSWERED = 0.3, 0.1, 0.7
+_UNCALIBRATED = 0.5  # what a relevance is worth as a probability
+_LONGEST_QUOTE, _QUOTED_QUERY = 160, 80
+_LISTED_WORDS = 4
+_ROLES = ("user", "assistant")
+# Failures that say nothing about what is stored; other codes only refuse one call.
+_FAILURE_CODES = frozenset(
+    {
+        ToolErrorCode.STORAGE,
+        ToolErrorCode.TIMEOUT,
+        ToolErrorCode.EMBEDDER,
+        ToolErrorCode.NO_PERMISSION,
+        ToolErrorCode.INTERNAL,
+    }
+)
+
+explain = partial(fill_phrase, read_phrases(Path(__file__).with_name("offline.json")))
+"""Return a text in English or Chinese: a thought, a summary or a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +82,6 @@ class Situation:
     runs: tuple[ToolRun, ...] = ()
     earlier_runs: int = 0  # how many of them belong to earlier iterations
     last: Limit | None = None  # the limit after which only a handoff is allowed
-
-    @property
-    def current_runs(self) -> tuple[ToolRun, ...]:
-        """The tool calls of this iteration."""
-        return self.runs[self.earlier_runs :]
 
     @property
     def is_follow_up(self) -> bool:
@@ -94,22 +115,12 @@ class OfflinePolicy:
     async def decide(self, last: Limit | None) -> RecallStep:
         """Return the next step."""
         started = time.monotonic()
-        try:
-            return decide_step(self._describe_situation(last))
-        finally:
-            self._budget.spend_step(time.monotonic() - started)
-
-    def can_retry(self, error: ModelFailed) -> bool:
-        """Return False: nothing fails here that another attempt could mend."""
-        return False
-
-    def _describe_situation(self, last: Limit | None) -> Situation:
         state = self._state
         size, request = state.characters_per_message, state.conversation.request
         positions = (n for n, message in enumerate(state.shown) if message is request)
         # A request that is older than the window has no messages before it.
         earlier = state.shown[: next(positions, 0)]
-        return Situation(
+        situation = Situation(
             language=state.language,
             request=request.text[:size],
             earlier=tuple(
@@ -122,14 +133,22 @@ class OfflinePolicy:
             earlier_runs=self._earlier_runs,
             last=last,
         )
+        try:
+            return decide_step(situation)
+        finally:
+            self._budget.spend_step(time.monotonic() - started)
+
+    def can_retry(self, error: ModelFailed) -> bool:
+        """Return False: nothing fails here that another attempt could mend."""
+        return False
 
 
 def decide_step(situation: Situation) -> RecallStep:
     """Return the next step of a recall: a larger window for a follow-up, a search, the handoff."""
     language, findings = situation.language, Findings.collect(situation.runs)
     if is_greeting(situation.request) and not findings.hits:
-        arguments = build_unasked_handoff(language)
-        return _call(HANDOFF, arguments, explain(language, "nothing_asked"))
+        thought = explain(language, "nothing_asked")
+        return _call(HANDOFF, _fields(thought, explain(language, "summary_nothing_asked")), thought)
     if situation.last is None:
         step = _expand(situation) or _search(situation, findings)
         if step is not None:
@@ -160,7 +179,7 @@ def _search(situation: Situation, findings: Findings) -> RecallStep | None:
     failures = findings.failures
     if ToolErrorCode.NO_PERMISSION in failures or len(failures) >= _MAX_FAILURES:
         return None
-    searches = [run for run in situation.current_runs if run.tool == SEARCH]
+    searches = [run for run in situation.runs[situation.earlier_runs :] if run.tool == SEARCH]
     mode, phrase, with_earlier = "hybrid", "first", situation.is_follow_up
     if searches and searches[-1].error in _WORDS_MAY_DO:
         mode, phrase = "keyword", "words_only"
@@ -192,34 +211,6 @@ def _call(tool: str, arguments: Mapping[str, object], thought: str) -> RecallSte
     return RecallStep([protocol.FunctionCall(id="", name=tool, arguments=text)], thought=thought)
 
 
-_MOST_ITEMS, _CLOSEST = 4, 3
-_LEAST_ITEM = 0.03  # probability of a hit that is handed off beside the best one
-LIKELY = 0.5
-"""Below this probability of the best hit, the lines before a request are searched too."""
-
-# Nothing is handed off if the best hit is very unlikely; or if it is unlikely, and probably no row
-# is an answer. For the authors G and H: after 6 % of the absent questions and 3 % of others; in
-# small stores cut from theirs after 42 and 5 %.
-_UNLIKELY, _LEAST, _ANSWERED = 0.3, 0.1, 0.7
-_UNCALIBRATED = 0.5  # what a relevance is worth as a probability
-_LONGEST_QUOTE, _QUOTED_QUERY = 160, 80
-_LISTED_WORDS = 4
-_ROLES = ("user", "assistant")
-# Failures that say nothing about what is stored; other codes only refuse one call.
-_FAILURE_CODES = frozenset(
-    {
-        ToolErrorCode.STORAGE,
-        ToolErrorCode.TIMEOUT,
-        ToolErrorCode.EMBEDDER,
-        ToolErrorCode.NO_PERMISSION,
-        ToolErrorCode.INTERNAL,
-    }
-)
-
-explain = partial(fill_phrase, read_phrases(Path(__file__).with_name("offline.json")))
-"""Return a text in English or Chinese: a thought, a summary or a question."""
-
-
 @dataclass(frozen=True, slots=True)
 class Findings:
     """What the searches of a recall have found, the likeliest first."""
@@ -237,7 +228,9 @@ class Findings:
         done = [(run, run.output) for run in runs if isinstance(run.output, SearchMemoriesOutput)]
         outputs = [output for run, output in done if run.error is None]
         # Of equal ones the last: it has read a larger window.
-        best = max(reversed(outputs), key=_best_of, default=None)
+        best = max(
+            reversed(outputs), key=lambda output: _best_probability(output.results), default=None
+        )
         found = {hit.memory_key: hit for hit in reversed(best.results)} if best else {}
         # An answer whose sources were found would outrank its own evidence.
         kept = {k: hit for k, hit in found.items() if not found.keys() & set(hit.made_from)}
@@ -254,11 +247,11 @@ class Findings:
     @property
     def best(self) -> float:
         """The highest probability of a hit."""
-        return max(map(probability_of, self.hits), default=0.0)
+        return _best_probability(self.hits)
 
 
-def _best_of(output: SearchMemoriesOutput) -> float:
-    return max(map(probability_of, output.results), default=0.0)
+def _best_probability(hits: Iterable[MemorySearchResultItem]) -> float:
+    return max(map(probability_of, hits), default=0.0)
 
 
 def _join_messages(
@@ -296,11 +289,6 @@ def build_handoff(
     if best < _LEAST or (is_unanswered and best < _UNLIKELY):
         return _absence_handoff(request, language, findings, best)
     return _evidence_handoff(request, language, findings)
-
-
-def build_unasked_handoff(language: Language) -> dict[str, Any]:
-    """Return the handoff for a message that refers to nothing."""
-    return _fields(explain(language, "nothing_asked"), explain(language, "summary_nothing_asked"))
 
 
 def _fields(
@@ -354,7 +342,7 @@ def _absence_handoff(
 
 def _failure_handoff(language: Language, findings: Findings, limit: Limit | None) -> dict[str, Any]:
     """Return the handoff after no search succeeded, which is not "nothing found"."""
-    codes = _say_failures(language, findings)
+    codes = say_codes(language, *dict.fromkeys(findings.failures))
     if codes:
         summary = say(language, "end_failed", reason=codes)
     elif limit is not None:
@@ -364,14 +352,10 @@ def _failure_handoff(language: Language, findings: Findings, limit: Limit | None
     return _fields(explain(language, "failed" if codes else "unsearched"), summary)
 
 
-def _say_failures(language: Language, findings: Findings) -> str:
-    return say_codes(language, *dict.fromkeys(findings.failures))
-
-
 def _summarize(language: Language, lines: list[str], findings: Findings) -> str:
     if findings.withheld:
         lines = [*lines, say(language, "matches_withheld", count=findings.withheld)]
-    if codes := _say_failures(language, findings):
+    if codes := say_codes(language, *dict.fromkeys(findings.failures)):
         lines = [*lines, explain(language, "partly_failed", codes=codes)]
     return "\n".join(lines)
 

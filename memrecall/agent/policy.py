@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from memrecall.agent.phrases import to_json
-from memrecall.agent.prompt import Prompt, bound_answer, write_briefing, write_hint
+from memrecall.agent.prompt import LARGEST_ANSWER, Prompt, bound_text, write_briefing, write_hint
 from memrecall.agent.result import Recorder
 from memrecall.agent.state import (
     MAX_CONSECUTIVE_SEARCHES,
@@ -131,7 +131,11 @@ class ModelPolicy:
         for message in self._state.turns[self._rendered :]:
             self._prompt.append(message)
         self._rendered = len(self._state.turns)
-        hint = write_hint(language, self._budget, self._usable_tools(), last=last)
+        refused = set() if self._state.window.can_grow else {EXPANSION}
+        if self._state.consecutive_searches >= MAX_CONSECUTIVE_SEARCHES:
+            refused.add(SEARCH)
+        usable = [name for name in tools_for(Interface.RECALL) if name not in refused]
+        hint = write_hint(language, self._budget, usable, last=last)
         self._prompt.shrink(self._largest_prompt - len(hint))
         reply = await self._call(
             self._prompt,
@@ -141,14 +145,20 @@ class ModelPolicy:
             tool_choice=forced_handoff(language) if last else "required",
         )
         self._failures = 0
-        content, thought = bound_answer(reply)
+        thought = reply.thought and bound_text(reply.thought)
         is_truncated = reply.finish_reason == "length"
-        if not isinstance(content, str):
-            dropped = len(reply.content) - len(content)
-            return RecallStep(content, thought=thought, dropped=dropped, is_truncated=is_truncated)
-        is_refusal = reply.finish_reason == "content_filter"
+        if isinstance(reply.content, str):
+            return RecallStep(
+                text=bound_text(reply.content),
+                thought=thought,
+                is_truncated=is_truncated,
+                is_refusal=reply.finish_reason == "content_filter",
+            )
         return RecallStep(
-            text=content, thought=thought, is_truncated=is_truncated, is_refusal=is_refusal
+            reply.content[:LARGEST_ANSWER],
+            thought=thought,
+            dropped=max(len(reply.content) - LARGEST_ANSWER, 0),
+            is_truncated=is_truncated,
         )
 
     def can_retry(self, error: ModelFailed) -> bool:
@@ -157,14 +167,6 @@ class ModelPolicy:
         if self._failures > 1 or error.kind in _PERMANENT_FAILURES:
             return False
         return error.kind != "overflow" or self._prompt.shrink(self._prompt.characters // 2)
-
-    def _usable_tools(self) -> list[str]:
-        """Return the names of the tools that would not be refused now."""
-        state = self._state
-        refused = set() if state.window.can_grow else {EXPANSION}
-        if state.consecutive_searches >= MAX_CONSECUTIVE_SEARCHES:
-            refused.add(SEARCH)
-        return [name for name in tools_for(Interface.RECALL) if name not in refused]
 
     async def _extract_keywords(self, arguments: ExtractKeywordsInput) -> Structured[KeywordReply]:
         """Ask the model for the keywords of a query."""
@@ -224,19 +226,17 @@ class ModelPolicy:
             event.failed = type(error).__name__
             raise to_model_failure(error) from error
         finally:
-            self._record(event, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            self._budget.spend_model_call(
+                event.characters,
+                event.prompt_tokens,
+                event.completion_tokens,
+                seconds,
+                event.estimated_tokens or 0,
+            )
+            event.seconds = round(seconds, 4)
+            self._recorder.add(event)
         return reply
-
-    def _record(self, event: ModelEvent, seconds: float) -> None:
-        self._budget.spend_model_call(
-            event.characters,
-            event.prompt_tokens,
-            event.completion_tokens,
-            seconds,
-            event.estimated_tokens or 0,
-        )
-        event.seconds = round(seconds, 4)
-        self._recorder.add(event)
 
 
 def _add_usage(event: ModelEvent, reply: protocol.CreateResult, prompt: Prompt) -> None:

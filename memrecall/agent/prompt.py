@@ -16,7 +16,6 @@ from memrecall.agent.state import SHORTEST_MESSAGE, RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.budget import Budget, Limit
 from memrecall.json_objects import load_json_object
-from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
 from memrecall.model.protocol import message_texts
 from memrecall.text_length import estimate_tokens, truncate_text
@@ -29,6 +28,19 @@ _NO_ARGUMENTS = "{}"
 # Servers refuse a request in which an earlier call has another name.
 _UNUSABLE_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _LARGEST_NAME = 64
+SEARCH_CHARACTERS = 2_900
+DETAIL_CHARACTERS = 4_000
+_KEYWORDS_PER_RESULT = 5
+_FULL_PREVIEW = 200
+_MESSAGE_CHARACTERS = 500
+# Preview lengths and result counts, tried in order until the text fits.
+_SEARCH_SIZES = [(size, 10) for size in (_FULL_PREVIEW, 150, 110, 80, 50, 30, 15, 0)]
+_SEARCH_SIZES += [(0, 5), (0, 1)]
+_HITS_IN_BRIEFING = 8
+_WEEKDAYS: dict[Language, tuple[str, ...]] = {
+    "en": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "zh": ("星期一", "星期二", "星期三", "星期四", "星期五", "星期六", "星期日"),
+}
 
 
 class Prompt:
@@ -122,16 +134,6 @@ def bound_text(text: str) -> str:
     return truncate_text(text, LARGEST_TEXT, f"… [{len(text)} characters]")
 
 
-def bound_answer(
-    reply: protocol.CreateResult,
-) -> tuple[str | list[protocol.FunctionCall], str | None]:
-    """Return the content and the thought of an answer, bounded; calls keep their arguments."""
-    thought = reply.thought and bound_text(reply.thought)
-    if isinstance(reply.content, str):
-        return bound_text(reply.content), thought
-    return reply.content[:LARGEST_ANSWER], thought
-
-
 def identify_calls(
     calls: Iterable[protocol.FunctionCall], used_ids: set[str]
 ) -> list[protocol.FunctionCall]:
@@ -191,45 +193,27 @@ def _shorten(message: protocol.LLMMessage) -> protocol.LLMMessage:
     match message:
         case protocol.FunctionExecutionResultMessage():
             return protocol.FunctionExecutionResultMessage(
-                content=list(map(_shorten_result, message.content))
+                content=[
+                    result.model_copy(update={"content": result.content[:_SHORTENED]})
+                    for result in message.content
+                ]
             )
         case protocol.AssistantMessage():
             content = message.content
             if isinstance(content, str):
                 content = content[:_SHORTENED]
             else:
-                content = list(map(_shorten_call, content))
+                content = [
+                    call
+                    if len(call.arguments) <= _SHORTENED
+                    else protocol.FunctionCall(call.id, _NO_ARGUMENTS, call.name)
+                    for call in content
+                ]
             thought = message.thought and message.thought[:_SHORTENED]
             return protocol.AssistantMessage(
                 content=content, thought=thought, source=message.source
             )
     return message
-
-
-def _shorten_result(result: protocol.FunctionExecutionResult) -> protocol.FunctionExecutionResult:
-    return result.model_copy(update={"content": result.content[:_SHORTENED]})
-
-
-def _shorten_call(call: protocol.FunctionCall) -> protocol.FunctionCall:
-    is_short = len(call.arguments) <= _SHORTENED
-    return protocol.FunctionCall(call.id, call.arguments if is_short else _NO_ARGUMENTS, call.name)
-
-
-SEARCH_CHARACTERS = 2_900
-DETAIL_CHARACTERS = 4_000
-_KEYWORDS_PER_RESULT = 5
-_FULL_PREVIEW = 200
-_MESSAGE_CHARACTERS = 500
-# Preview lengths and result counts, tried in order until the text fits.
-_SEARCH_SIZES = [(size, 10) for size in (_FULL_PREVIEW, 150, 110, 80, 50, 30, 15, 0)]
-_SEARCH_SIZES += [(0, 5), (0, 1)]
-
-
-_HITS_IN_BRIEFING = 8
-_WEEKDAYS: dict[Language, tuple[str, ...]] = {
-    "en": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
-    "zh": ("星期一", "星期二", "星期三", "星期四", "星期五", "星期六", "星期日"),
-}
 
 
 def _drop_empty(fields: dict[str, Any]) -> dict[str, Any]:
@@ -253,30 +237,24 @@ def _render_search(output: SearchMemoriesOutput, language: Language) -> str:
             | _drop_empty({"error": output.error, "message": output.message})
         )
     for size, count in _SEARCH_SIZES:
-        text = to_json(_search_fields(output, size, count, language))
-        if len(text) <= SEARCH_CHARACTERS:
-            break
-    return text
-
-
-def _search_fields(
-    output: SearchMemoriesOutput, size: int, count: int, language: Language
-) -> dict[str, Any]:
-    results = [_result_fields(item.model_dump(), size) for item in output.results[:count]]
-    note = say(language, "previews_cut", size=size) if size < _FULL_PREVIEW else None
-    return {
-        "total_found": output.total_found,
-        "returned": len(results),
-        "searched": output.searched,
-        "results": results,
-    } | _drop_empty(
-        {
+        results = [_result_fields(item.model_dump(), size) for item in output.results[:count]]
+        fields = {
+            "total_found": output.total_found,
+            "returned": len(results),
+            "searched": output.searched,
+            "results": results,
+        }
+        note = say(language, "previews_cut", size=size) if size < _FULL_PREVIEW else None
+        optional = {
             "withheld": output.withheld or None,
             "below_threshold": output.below_threshold or None,
             "message": (output.message or "")[:_MESSAGE_CHARACTERS],
             "truncated": note,
         }
-    )
+        text = to_json(fields | _drop_empty(optional))
+        if len(text) <= SEARCH_CHARACTERS:
+            break
+    return text
 
 
 def _result_fields(item: dict[str, Any], size: int) -> dict[str, Any]:
@@ -333,20 +311,18 @@ def write_briefing(state: RecallState) -> str:
     if all(message is not request for message in state.shown):
         numbered.insert(0, (0, request))
     for number, message in numbered:
-        fields = {"n": number} | ({"asked": True} if message is request else {})
-        lines.append(to_json(fields | _message_fields(state, message, size)))
+        note = state.say("message_cut", total=len(message.text))
+        fields = {
+            "n": number,
+            "asked": True if message is request else None,
+            "role": message.role.value,
+            "speaker": message.speaker,
+            "time": message.ts and state.format_local(message.ts),
+            "text": truncate_text(message.text, size, note),
+        }
+        fields = {name: value for name, value in fields.items() if value is not None}
+        lines.append(to_json(fields))
     return "\n".join([*lines, *_earlier_lines(state)])
-
-
-def _message_fields(state: RecallState, message: ConversationMessage, size: int) -> dict[str, Any]:
-    note = state.say("message_cut", total=len(message.text))
-    fields = {
-        "role": message.role.value,
-        "speaker": message.speaker,
-        "time": message.ts and state.format_local(message.ts),
-        "text": truncate_text(message.text, size, note),
-    }
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _earlier_lines(state: RecallState) -> list[str]:

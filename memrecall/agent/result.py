@@ -199,13 +199,13 @@ class RecalledMemory(_FrozenModel):
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
     truncated: bool = False  # the content was too long and only its beginning is stored
     checked: bool = True  # False: a model's fact that its messages do not confirm
-    doubts: list[Doubt] = []  # what of it they do not confirm
+    doubts: list[Doubt] = []  # the parts that they do not confirm
     space: str | None = None  # that it belongs to, if it is shared
     author: str | None = None  # the member of the space who wrote it
 
     @property
     def by(self) -> str:
-        """Who said it: the speaker or role, else that of its sources; "" if it is unknown."""
+        """Who said it: the speaker, role or only source; "knowledge" of an entry; "" if unknown."""
         sources = {source.speaker for source in self.sources}
         unknown = self.kind if self.kind == "knowledge" else ""  # of the agent, said by nobody
         return self.speaker or self.role or (sources.pop() if len(sources) == 1 else unknown)
@@ -327,7 +327,7 @@ class RecallResult(_FrozenModel):
         return self
 
     def sure_memories(self) -> list[RecalledMemory]:
-        """Return the items that are sure; if none is, those of one session that are so together.
+        """Return the items that are sure, else the items of the session that is sure as a whole.
 
         One of them is meant, so their probabilities add up: nobody has to tell the question of a
         decision from its answer to be sure where it was taken.

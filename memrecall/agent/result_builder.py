@@ -61,6 +61,10 @@ CAN_FALL_BACK = _UNABLE | {
 _FAILURES = _UNABLE | {StopReason.STORAGE_FAILED}
 # After these, evidence comes from the search results: the store failed, or there is no time left.
 _WITHOUT_STORE = frozenset({StopReason.STORAGE_FAILED, StopReason.CANCELLED})
+_NEIGHBORS = 1
+_CLOSEST = 3
+_UNCALIBRATED = 0.5  # what a relevance is worth as a probability
+_TIME_COST = 10  # Times take this much longer to find than words.
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +104,26 @@ async def build_result(
         update = {"needs_more_info": True, "follow_up_question": question}
         arguments = arguments.model_copy(update=update)
     has_store = outcome.reason not in _WITHOUT_STORE
-    memories = await gather_evidence(state, arguments, has_store=has_store)
+    memories = await _gather(state, arguments.relevant_memory_keys, has_store=has_store)
     is_empty = not arguments.relevant_memory_keys
-    closest = await gather_closest(state, has_store=has_store) if is_empty else []
-    handoff = _make_handoff(state, arguments, outcome)
+    closest = await _gather_closest(state, has_store=has_store) if is_empty else []
+    handoff = RecallHandoff(
+        **arguments.model_dump(),
+        success=not is_empty or _is_true_absence(state, arguments, end),
+        message=write_handoff_message(state, arguments),
+    )
     usage = context.budget.usage.as_dict()
-    context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
+    context.recorder.add(
+        HandoffEvent(
+            stop_reason=outcome.reason.value,
+            confidence=handoff.confidence,
+            keys=handoff.relevant_memory_keys,
+            dropped=list(state.dropped_keys),
+            summary=handoff.search_summary,
+            question=handoff.follow_up_question,
+            usage=usage,
+        )
+    )
     request = strip_markers(state.conversation.request.text)
     result = RecallResult(
         handoff=handoff,
@@ -153,25 +171,11 @@ async def _name_other_projects(
     request = EngineRequest(text, limit=_MAX_OTHERS, **times)
     try:
         page = await state.library.search(replace(scope, all_projects=True), request)
-    except MemrecallError:  # A recall has a result all the same.
+    except MemrecallError:  # The recall has a result without it.
         return []
     likely = [hit.key for hit in page.results if (hit.probability or 0) >= _LIKELY]
     names = dict.fromkeys(page.records[key].project for key in likely)
     return [name for name in names if name is not None and name != scope.project]
-
-
-def _handoff_event(
-    state: RecallState, handoff: RecallHandoff, reason: StopReason, usage: dict[str, int | float]
-) -> HandoffEvent:
-    return HandoffEvent(
-        stop_reason=reason.value,
-        confidence=handoff.confidence,
-        keys=handoff.relevant_memory_keys,
-        dropped=list(state.dropped_keys),
-        summary=handoff.search_summary,
-        question=handoff.follow_up_question,
-        usage=usage,
-    )
 
 
 async def _find_missing(request: str, memories: list[RecalledMemory]) -> list[str]:
@@ -179,7 +183,7 @@ async def _find_missing(request: str, memories: list[RecalledMemory]) -> list[st
     text, request = text[:_MAX_ANALYZED], request[:_MAX_ANALYZED]
     try:
         return await in_process(len(text) + len(request), missing_words, request, text)
-    except WorkerFailed:  # A recall has a result all the same.
+    except WorkerFailed:  # The recall has a result without it.
         return []
 
 
@@ -234,17 +238,6 @@ def _explain_stop(state: RecallState, stop: Stop) -> str:
     return state.say(phrase, reason=stop.problem or cause)
 
 
-def _make_handoff(
-    state: RecallState, arguments: HandoffInput, outcome: RunOutcome
-) -> RecallHandoff:
-    return RecallHandoff(
-        **arguments.model_dump(),
-        success=bool(arguments.relevant_memory_keys)
-        or _is_true_absence(state, arguments, outcome.end),
-        message=write_handoff_message(state, arguments),
-    )
-
-
 def _is_true_absence(state: RecallState, handoff: HandoffInput, end: Finish | Stop) -> bool:
     """Return True if a handoff without keys means that nothing fits."""
     if state.is_unsupported or (state.failures and not state.has_results):
@@ -279,6 +272,19 @@ async def _store_trace(state: RecallState, result: RecallResult, keep_days: int)
 
 
 def _new_trace(state: RecallState, result: RecallResult) -> NewTrace:
+    body = result.model_dump(mode="json")
+    # Others of the same user may read the trace without the permission to see sensitive memories,
+    # and what is erased from a space is not erased from the traces of its members.
+    if state.scope.allows(Permission.SENSITIVE) or state.scope.is_shared:
+        body = withhold_contents(body)
+    body = make_storable(body)
+    if measure_body(body) > BODY_BYTES:  # very large: tool outputs can be missed most easily
+        for event in body["trace"]["events"]:
+            event.pop("output", None)
+        if measure_body(body) > BODY_BYTES:
+            for memory in [*body["memories"], *body["closest"]]:
+                memory["content"] = memory["content"][:_MAX_STORED_CONTENT]
+            body["trace"]["events"] = body["trace"]["events"][-_MAX_STORED_EVENTS:]
     return NewTrace(
         trace_id=result.trace.trace_id,
         created_at=result.trace.started_at,
@@ -291,50 +297,11 @@ def _new_trace(state: RecallState, result: RecallResult) -> NewTrace:
         tool_calls=int(result.usage["tool_calls"]),
         seconds=float(result.usage["seconds"]),
         model=make_storable(result.model[:NAME_LENGTH]),
-        body=_truncate_body(make_storable(_make_body(state, result))),
+        body=body,
     )
 
 
-def _make_body(state: RecallState, result: RecallResult) -> dict[str, Any]:
-    """Return the JSON to store, without contents if the scope may see sensitive memories or spaces.
-
-    Others of the same user may read the trace without that permission, and what is erased from a
-    space is not erased from the traces of its members.
-    """
-    body = result.model_dump(mode="json")
-    if not state.scope.allows(Permission.SENSITIVE) and not state.scope.is_shared:
-        return body
-    withheld: dict[str, Any] = withhold_contents(body)
-    return withheld
-
-
-def _truncate_body(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body that can be stored; a very large one loses its tool outputs."""
-    if measure_body(body) <= BODY_BYTES:
-        return body
-    for event in body["trace"]["events"]:
-        event.pop("output", None)
-    if measure_body(body) > BODY_BYTES:
-        for memory in [*body["memories"], *body["closest"]]:
-            memory["content"] = memory["content"][:_MAX_STORED_CONTENT]
-        body["trace"]["events"] = body["trace"]["events"][-_MAX_STORED_EVENTS:]
-    return body
-
-
-_NEIGHBORS = 1
-_CLOSEST = 3
-_UNCALIBRATED = 0.5  # what a relevance is worth as a probability
-_TIME_COST = 10  # Times take this much longer to find than words.
-
-
-async def gather_evidence(
-    state: RecallState, handoff: HandoffInput, *, has_store: bool
-) -> list[RecalledMemory]:
-    """Return what was handed off, in order."""
-    return await _gather(state, handoff.relevant_memory_keys, has_store=has_store)
-
-
-async def gather_closest(state: RecallState, *, has_store: bool) -> list[RecalledMemory]:
+async def _gather_closest(state: RecallState, *, has_store: bool) -> list[RecalledMemory]:
     """Return the likeliest hits, to be shown if nothing is handed off."""
 
     def likelihood(key: str) -> float:
@@ -349,24 +316,14 @@ async def _gather(state: RecallState, keys: list[str], *, has_store: bool) -> li
     """Return what has these keys, in order; without the store, from the hits."""
     if has_store and keys:
         try:
-            return await _name_authors(state, await _read_evidence(state, keys))
+            return await _read_evidence(state, keys)
         except MemrecallError as error:
             state.degraded[f"evidence without its surroundings: {error.message}"] = None
     return [await _from_hit(state, state.hits[key]) for key in keys if key in state.hits]
 
 
-async def _name_authors(state: RecallState, items: list[RecalledMemory]) -> list[RecalledMemory]:
-    """Return the evidence of a recall in a space with the names of its authors."""
-    if state.scope.space is None:  # else the searches over spaces have named them
-        return items
-    names = await state.library.store.spaces.names(state.scope.user_id)
-    return [
-        item.model_copy(update={"author": names.get(item.author or "", item.author)})
-        for item in items
-    ]
-
-
 async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMemory]:
+    """Return what has these keys and is still stored, after what the user said against claims."""
     store = state.library.store
     memories = {m.memory_key: m for m in await store.memories(state.scope).get_many(keys)}
     if conflicts := [key for m in memories.values() for key in m.provenance.conflicts_with]:
@@ -386,7 +343,13 @@ async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMe
             evidence.append(await _from_message(state, messages[key]))
         elif key in entries:
             evidence.append(await _from_hit(state, make_hit(entries[key])))
-    return evidence
+    if state.scope.space is None:  # else the searches over spaces have named the authors
+        return evidence
+    names = await store.spaces.names(state.scope.user_id)
+    return [
+        item.model_copy(update={"author": names.get(item.author or "", item.author)})
+        for item in evidence
+    ]
 
 
 def _claims_last(keys: list[str], memories: Mapping[str, MemoryRecord]) -> list[str]:
@@ -406,16 +369,22 @@ async def resolve_times(
     find = partial(find_times, past=past)
     try:
         spans = await in_process(_TIME_COST * len(text), find, text, said_at, state.zone)
-    except WorkerFailed:  # A recall has a result all the same.
+    except WorkerFailed:  # The recall has a result without it.
         return []
     return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]
 
 
 async def _from_hit(state: RecallState, hit: Hit, **context: Any) -> RecalledMemory:
-    """Return a hit as evidence, with what is known of it beside the hit."""
+    """Return a hit as evidence, with its score in the searches of this recall and more fields."""
+    found, probability = state.hits.get(hit.key), state.probabilities.get(hit.key)
     # Nobody said an entry of the knowledge base at its time.
     has_times = hit.kind != "knowledge"
     fields: dict[str, Any] = {
+        "memory_key": hit.key,
+        "relevance_score": found and found.score,
+        "probability": probability,
+        "certainty": Certainty.from_probability(probability),
+        "why": found and found.why.as_dict(),
         "kind": hit.kind,
         "memory_type": hit.memory_type,
         "summary": hit.summary,
@@ -434,9 +403,9 @@ async def _from_hit(state: RecallState, hit: Hit, **context: Any) -> RecalledMem
         "space": hit.space,
         "author": hit.author,
     }
-    if (found := state.hits.get(hit.key)) is not None and hit.space is not None:
+    if found is not None and hit.space is not None:
         fields |= {"author": found.author, "conflicts_with": list(found.conflicts_with)}
-    return _recalled(state, hit.key, **(fields | context))
+    return RecalledMemory(**(fields | context))
 
 
 async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemory:
@@ -460,18 +429,6 @@ async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
         before=list(map(_nearby, before)),
         after=list(map(_nearby, after)),
     )
-
-
-def _recalled(state: RecallState, key: str, **fields: Any) -> RecalledMemory:
-    """Return a piece of evidence with the score and probability of the searches that found it."""
-    hit, probability = state.hits.get(key), state.probabilities.get(key)
-    found = {
-        "relevance_score": hit and hit.score,
-        "probability": probability,
-        "certainty": Certainty.from_probability(probability),
-        "why": hit and hit.why.as_dict(),
-    }
-    return RecalledMemory(memory_key=key, **(found | fields))
 
 
 def _nearby(message: Message) -> Nearby:

@@ -57,14 +57,13 @@ class ToolRun:
         return code
 
 
-def _bound_keywords(items: list[KeywordExtractionItem]) -> list[KeywordExtractionItem]:
-    return [item for item in items if item.keyword][:MAX_KEYWORDS]
-
-
 class KeywordReply(BaseModel):
     """The answer of a model to the prompt `keywords`, bounded: it becomes part of searches."""
 
-    keywords: Annotated[list[KeywordExtractionItem], AfterValidator(_bound_keywords)]
+    keywords: Annotated[
+        list[KeywordExtractionItem],
+        AfterValidator(lambda items: [item for item in items if item.keyword][:MAX_KEYWORDS]),
+    ]
     expanded_query: Annotated[
         str | None, AfterValidator(lambda query: query and query[:_LARGEST_EXPANSION])
     ] = None
@@ -218,11 +217,6 @@ class RecallState(ToolContext):
         """Return a time in the user's zone as RFC 3339, to the second."""
         return to_zone(moment, self.zone).replace(microsecond=0).isoformat()
 
-    def begin_iteration(self, messages: Sequence[ConversationMessage]) -> None:
-        """Show the messages of a window, with no calls made yet."""
-        self.shown, self.turns = messages, []
-        self.window.shown = len(messages)
-
     def restart_offline(self) -> None:
         """Let the offline policy search again after a model failed.
 
@@ -247,10 +241,6 @@ class RecallState(ToolContext):
             self.probabilities.setdefault(hit.key, hit.probability)
             self.seen_keys[hit.key] = None
         return len(self.seen_keys) - before
-
-    def add_seen_keys(self, keys: Iterable[str]) -> None:
-        """Record keys that were shown to the agent without being search results."""
-        self.seen_keys.update(dict.fromkeys(keys))
 
     def best_hits(self) -> list[Hit]:
         """Return three good hits, best first; the best of each search comes before others."""

@@ -44,6 +44,22 @@ _PHRASES = read_phrases(Path(__file__).with_name("views.json"))
 
 # The label of each count of a recall's usage; a count of 0 is not shown.
 _COUNTS = {"model_calls": "model_calls", "steps": "rule_steps", "tool_calls": "tool_calls"}
+_SUBJECTS: dict[str, Callable[[_Arguments], str]] = {
+    SEARCH: lambda arguments: f"“{arguments['query']}”",
+    KEYWORDS: lambda arguments: f"“{arguments['query']}”, at most {arguments['max_keywords']}",
+    DETAIL: lambda arguments: str(arguments["memory_key"]),
+    EXPANSION: lambda arguments: f"{arguments['current_size']} → {arguments['requested_size']}",
+    HANDOFF: lambda arguments: ", ".join(arguments["relevant_memory_keys"]) or "[]",
+}
+_MAX_NEIGHBOR = 200  # characters
+_MAX_LENGTH = 2_000  # characters of one text: notebooks store their output
+_CUT = {
+    "en": "{ellipsis} ({count:,} characters in all)",
+    "zh": "{ellipsis}（共 {count:,} 字，已截短）",
+}
+_BOX = "max-width:56em;line-height:1.5;text-align:left;white-space:pre-wrap;overflow-wrap:anywhere"
+_DIM = "opacity:.65;font-size:.92em"
+_QUOTE = "margin:.7em 0;padding:.1em 0 .1em .8em;border-left:3px solid rgba(128,128,128,.4)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +170,10 @@ class RecallViewer:
 
     def _view_tool_call(self, event: ResultEvent) -> StepView:
         output, arguments = event.output or {}, event.arguments
-        outcome = _OUTCOMES.get(event.tool)
         if event.error:
             text = f"{event.error}: {output.get('message') or event.text}"
         else:  # large traces lack their outputs
-            text = outcome(self, output) if outcome and output else ""
+            text = self._describe_outcome(event.tool, output) if output else ""
         raw = self._raw_arguments.pop(event.id, "")
         items = map(_view_item, output.get("results", ()))
         return StepView(
@@ -173,11 +188,29 @@ class RecallViewer:
             event.seconds or 0.0,
         )
 
+    def _describe_outcome(self, tool: str, output: _Arguments) -> str:
+        """Return what a call has brought, in a few words."""
+        if tool == SEARCH:
+            total, returned = output["total_found"], len(output.get("results", []))
+            if total == returned:
+                return self.say("found", n=total)
+            return self.say("found_of", n=returned, total=total)
+        if tool == KEYWORDS:
+            words = [f"{word['keyword']} {word['weight']:g}" for word in output.get("keywords", [])]
+            return ", ".join(words) or output.get("message") or self.say("no_keywords")
+        if tool == EXPANSION:
+            name = "granted" if output.get("approved") else "refused"
+            return self.say(name, message=output.get("message", ""))
+        return ""
+
     def view_result(self, result: "RecallResult") -> ResultView:
         """Return the view of a result."""
         zone, handoff = trace_time_zone(result.trace), result.handoff
         contents = [memory.content for memory in result.memories]
         count, certainty = len(handoff.relevant_memory_keys), self.say(result.certainty)
+        usage = result.usage
+        tokens = int(usage["prompt_tokens"] + usage["completion_tokens"])
+        sizes = [str(size) for size, _ in groupby(result.windows)]
         return ResultView(
             request=result.trace.start.asked,
             confidence=min(max(result.confidence, 0.0), 1.0),
@@ -190,7 +223,13 @@ class RecallViewer:
             evidence=[self._view_evidence(memory, zone) for memory in result.memories],
             problem=result.problem or "",
             remarks=list(self._remarks(result)),
-            cost=self._cost(result),
+            cost=[
+                result.stop_reason.value,
+                self.say("window", sizes=" → ".join(sizes)),
+                *(self.say(label, n=int(usage[n])) for n, label in _COUNTS.items() if usage.get(n)),
+                *([self.say("all_tokens", n=tokens)] if tokens else []),
+                f"{usage['seconds']:.1f} s",
+            ],
         )
 
     def _view_evidence(self, memory: "RecalledMemory", zone: tzinfo) -> ItemView:
@@ -219,17 +258,6 @@ class RecallViewer:
         if result.keys_dropped:
             yield self.say("dropped", keys=", ".join(result.keys_dropped))
         yield from (self.say("degraded", reason=reason) for reason in result.degraded)
-
-    def _cost(self, result: "RecallResult") -> list[str]:
-        usage = result.usage
-        tokens = int(usage["prompt_tokens"] + usage["completion_tokens"])
-        return [
-            result.stop_reason.value,
-            self.say("window", sizes=" → ".join(str(size) for size, _ in groupby(result.windows))),
-            *(self.say(label, n=int(usage[n])) for n, label in _COUNTS.items() if usage.get(n)),
-            *([self.say("all_tokens", n=tokens)] if tokens else []),
-            f"{usage['seconds']:.1f} s",
-        ]
 
 
 def _view_item(fields: _Arguments, zone: tzinfo = UTC) -> ItemView:
@@ -262,39 +290,6 @@ def _search_options(arguments: _Arguments) -> Iterable[str]:
     for name in ("time_range_days", "since", "until", "role", "keywords", "memory_types"):
         if value := arguments.get(name):
             yield f"{name} {' '.join(value) if isinstance(value, list) else value}"
-
-
-_SUBJECTS: dict[str, Callable[[_Arguments], str]] = {
-    SEARCH: lambda arguments: f"“{arguments['query']}”",
-    KEYWORDS: lambda arguments: f"“{arguments['query']}”, at most {arguments['max_keywords']}",
-    DETAIL: lambda arguments: str(arguments["memory_key"]),
-    EXPANSION: lambda arguments: f"{arguments['current_size']} → {arguments['requested_size']}",
-    HANDOFF: lambda arguments: ", ".join(arguments["relevant_memory_keys"]) or "[]",
-}
-
-
-def _count_found(viewer: RecallViewer, output: _Arguments) -> str:
-    total, returned = output["total_found"], len(output.get("results", []))
-    if total == returned:
-        return viewer.say("found", n=total)
-    return viewer.say("found_of", n=returned, total=total)
-
-
-def _list_keywords(viewer: RecallViewer, output: _Arguments) -> str:
-    words = [f"{word['keyword']} {word['weight']:g}" for word in output.get("keywords", [])]
-    return ", ".join(words) or output.get("message") or viewer.say("no_keywords")
-
-
-def _describe_expansion(viewer: RecallViewer, output: _Arguments) -> str:
-    name = "granted" if output.get("approved") else "refused"
-    return viewer.say(name, message=output.get("message", ""))
-
-
-_OUTCOMES: dict[str, Callable[[RecallViewer, _Arguments], str]] = {
-    SEARCH: _count_found,
-    KEYWORDS: _list_keywords,
-    EXPANSION: _describe_expansion,
-}
 
 
 def trace_time_zone(trace: "Trace") -> tzinfo:
@@ -347,17 +342,6 @@ def remove_quotations(summary: str, quoted: Sequence[str]) -> str:
     return "\n".join(lines).strip()
 
 
-_MAX_NEIGHBOR = 200  # characters
-_MAX_LENGTH = 2_000  # characters of one text: notebooks store their output
-_CUT = {
-    "en": "{ellipsis} ({count:,} characters in all)",
-    "zh": "{ellipsis}（共 {count:,} 字，已截短）",
-}
-_BOX = "max-width:56em;line-height:1.5;text-align:left;white-space:pre-wrap;overflow-wrap:anywhere"
-_DIM = "opacity:.65;font-size:.92em"
-_QUOTE = "margin:.7em 0;padding:.1em 0 .1em .8em;border-left:3px solid rgba(128,128,128,.4)"
-
-
 class Html(str):
     """HTML made in this module; any other string is text and escaped on insertion."""
 
@@ -366,14 +350,15 @@ class Html(str):
 
 def _tag(name: str, *parts: str, style: str = "") -> Html:
     """Return an element around parts, which are HTML or text to escape and cut if very long."""
-    inner = "".join(part if isinstance(part, Html) else escape(_clip(part)) for part in parts)
+    inner = ""
+    for part in parts:
+        if isinstance(part, Html):
+            inner += part
+        else:
+            cut = _CUT[language_of(part)].format(ellipsis=ELLIPSIS, count=len(part))
+            inner += escape(truncate_text(part, _MAX_LENGTH, cut))
     style_attribute = f' style="{style}"' if style else ""
     return Html(f'<{name} dir="auto"{style_attribute}>{inner}</{name}>')
-
-
-def _clip(text: str) -> str:
-    cut = _CUT[language_of(text)].format(ellipsis=ELLIPSIS, count=len(text))
-    return truncate_text(text, _MAX_LENGTH, cut)
 
 
 def _note(text: str) -> Html:

@@ -170,27 +170,21 @@ class Status(ToolOutput):
 
 async def get_status(context: ToolContext, _params: NoParams) -> Status:
     """Return whether the knowledge base and the workspaces can be used."""
-    knowledge = await _knowledge_status(context)
-    workspaces = await _workspace_status(context)
+    knowledge: Literal["loaded", "unloaded"] = "loaded"
+    try:
+        await context.knowledge.page(limit=1)
+    except RunError:
+        knowledge = "unloaded"
+    workspaces: Literal["clean", "active", "unavailable"] = "clean"
+    try:
+        if await _workspace_names(context):
+            workspaces = "active"
+    except MemrecallError:
+        workspaces = "unavailable"
     is_ok = knowledge == "loaded" and workspaces != "unavailable"
     return Status(
         status="ok" if is_ok else "degraded", kb_status=knowledge, workspace_status=workspaces
     )
-
-
-async def _knowledge_status(context: ToolContext) -> Literal["loaded", "unloaded"]:
-    try:
-        await context.knowledge.page(limit=1)
-    except RunError:
-        return "unloaded"
-    return "loaded"
-
-
-async def _workspace_status(context: ToolContext) -> Literal["clean", "active", "unavailable"]:
-    try:
-        return "active" if await _workspace_names(context) else "clean"
-    except MemrecallError:
-        return "unavailable"
 
 
 class DumpParams(StrictInput):
@@ -333,7 +327,7 @@ async def backup(context: ToolContext, _params: NoParams) -> BackedUp:
 async def restore(context: ToolContext, params: RestoreParams) -> Restored:
     """Replace the knowledge base and the workspaces with the contents of a backup."""
     vectors = context.library.vectors
-    await vectors.settle(_SETTLE_SECONDS)  # Their writes would count as changes meanwhile.
+    await vectors.settle(_SETTLE_SECONDS)  # Their writes would count as changes during the restore.
     former = await (await open_backups(context)).restore(params.backup_path)
     vectors.expect({}, entries=1)
     message = f"从 {params.backup_path} 恢复成功"  # the wording of the specification
@@ -474,17 +468,17 @@ async def query_knowledge(context: ToolContext, params: QueryParams) -> EntryMat
     """Return the entries that best match a question."""
     matches = await context.knowledge.search(params.query, params.top_k, params.tags)
     return EntryMatches(
-        results=[_match(entry, score) for entry, score in matches], query=params.query
-    )
-
-
-def _match(entry: KnowledgeEntry, score: float) -> EntryMatch:
-    return EntryMatch(
-        id=entry.knowledge_key,
-        summary=entry.summary,
-        content=entry.content,
-        tags=entry.tags,
-        score=score,
+        results=[
+            EntryMatch(
+                id=entry.knowledge_key,
+                summary=entry.summary,
+                content=entry.content,
+                tags=entry.tags,
+                score=score,
+            )
+            for entry, score in matches
+        ],
+        query=params.query,
     )
 
 

@@ -60,7 +60,12 @@ async def handoff(state: RecallState, arguments: HandoffInput) -> HandoffOutput:
     keys = list(dict.fromkeys(keys))
     if state.can_correct:
         _refuse_slips(state, keys)
-    accepted = [key for key in keys if _can_hand_off(state, key)]
+    accepted = [
+        key
+        for key in keys
+        if not state.checks_keys
+        or (key in state.seen_keys and not state.conversation.has_message(key, ""))
+    ]
     dropped = [key for key in keys if key not in accepted]
     state.dropped_keys = [truncate_text(key, _MAX_KEY) for key in dropped[:_MAX_DROPPED_KEYS]]
     state.dropped_unlisted = len(dropped) - len(state.dropped_keys)
@@ -128,9 +133,3 @@ def _describe_absence(state: RecallState) -> str:
     if state.withheld:
         return state.say("matches_withheld", count=state.withheld)
     return state.say("handoff_nothing" if state.searches else "handoff_unsearched")
-
-
-def _can_hand_off(state: RecallState, key: str) -> bool:
-    if not state.checks_keys:
-        return True
-    return key in state.seen_keys and not state.conversation.has_message(key, "")

@@ -19,7 +19,7 @@ from memrecall.search.results import UserRow, describe_origin, make_hit
 from memrecall.store import KnowledgeEntry
 from memrecall.text.snippets import find_center
 from memrecall.text_length import center_start
-from memrecall.types import MemoryRecord, Message
+from memrecall.types import Message
 from memrecall.workers import in_process
 
 _NEIGHBORS = 2
@@ -45,9 +45,9 @@ async def get_memory_detail(
         )
     detail = await _center(state, detail)
     if not state.conversation.has_message(key, detail.content or ""):
-        state.add_seen_keys([key])
+        state.seen_keys[key] = None
     nearby = (*detail.before, *detail.after, *detail.sources)
-    state.add_seen_keys(message.memory_key for message in nearby)
+    state.seen_keys.update(dict.fromkeys(message.memory_key for message in nearby))
     return detail
 
 
@@ -66,13 +66,36 @@ async def _center(state: RecallState, detail: GetMemoryDetailOutput) -> GetMemor
 async def _read(state: RecallState, key: str) -> GetMemoryDetailOutput | None:
     store = state.library.store
     memories = await store.memories(state.scope).get_many([key])
+    timeline = store.timeline(state.scope)
     if memories:
-        is_visible = state.is_visible(memories[0].since)
-        return await _memory_detail(state, memories[0]) if is_visible else None
-    messages = await store.timeline(state.scope).get_many([key])
-    if messages and state.is_visible(messages[0].ts):
-        return await _message_detail(state, messages[0])
-    return None
+        memory = memories[0]
+        if not state.is_visible(memory.since):
+            return None
+        sources = await timeline.get_many(memory.source_message_ids)
+        return _detail(
+            state,
+            memory,
+            valid_to=memory.valid_to and state.format_local(memory.valid_to),
+            claimed_by=memory.provenance.claimed_by,
+            conflicts_with=list(memory.provenance.conflicts_with),
+            message=state.say("stored_cut") if memory.truncated else None,
+            sources=[
+                _nearby(state, message)
+                for message in sorted(sources, key=lambda message: message.ts)
+                if not state.conversation.has_message(message.message_id, message.content)
+            ],
+        )
+    messages = await timeline.get_many([key])
+    if not messages or not state.is_visible(messages[0].ts):
+        return None
+    before, after = await state.find_neighbors(messages[0], _NEIGHBORS)
+    return _detail(
+        state,
+        messages[0],
+        summary=None,
+        before=[_nearby(state, neighbor) for neighbor in before],
+        after=[_nearby(state, neighbor) for neighbor in after],
+    )
 
 
 async def _read_knowledge(state: RecallState, key: str) -> GetMemoryDetailOutput | None:
@@ -83,35 +106,6 @@ async def _read_knowledge(state: RecallState, key: str) -> GetMemoryDetailOutput
         if state.is_visible(entry.updated_at):
             return _detail(state, entry, message=state.say("from_knowledge"))
     return None
-
-
-async def _memory_detail(state: RecallState, memory: MemoryRecord) -> GetMemoryDetailOutput:
-    timeline = state.library.store.timeline(state.scope)
-    sources = await timeline.get_many(memory.source_message_ids)
-    return _detail(
-        state,
-        memory,
-        valid_to=memory.valid_to and state.format_local(memory.valid_to),
-        claimed_by=memory.provenance.claimed_by,
-        conflicts_with=list(memory.provenance.conflicts_with),
-        message=state.say("stored_cut") if memory.truncated else None,
-        sources=[
-            _nearby(state, message)
-            for message in sorted(sources, key=lambda message: message.ts)
-            if not state.conversation.has_message(message.message_id, message.content)
-        ],
-    )
-
-
-async def _message_detail(state: RecallState, message: Message) -> GetMemoryDetailOutput:
-    before, after = await state.find_neighbors(message, _NEIGHBORS)
-    return _detail(
-        state,
-        message,
-        summary=None,
-        before=[_nearby(state, neighbor) for neighbor in before],
-        after=[_nearby(state, neighbor) for neighbor in after],
-    )
 
 
 def _detail(

@@ -342,7 +342,7 @@ def _excerpt(result: RecallResult, memory: RecalledMemory, length: int) -> str:
 
 
 def _quote_closest(result: RecallResult, length: int) -> list[str]:
-    """Return the closest contents; beside an unchecked fact, its messages are quoted."""
+    """Return the closest contents, each unchecked fact with quotes of its messages."""
     return [
         " ".join(
             [

@@ -202,14 +202,10 @@ def _bound_weight(weight: float) -> float:
     return min(max(weight, 0.0), 1.0) if weight == weight else 0.0  # NaN differs from itself
 
 
-def _bound_keyword(keyword: str) -> str:
-    return keyword.strip()[:LARGEST_KEYWORD]
-
-
 class KeywordExtractionItem(ToolOutput):
     """A keyword, its weight from 0 to 1, and its type: entity, action, concept or time."""
 
-    keyword: Annotated[str, AfterValidator(_bound_keyword)]
+    keyword: Annotated[str, AfterValidator(lambda text: text.strip()[:LARGEST_KEYWORD])]
     weight: Annotated[float, AfterValidator(_bound_weight)]
     type: str
 

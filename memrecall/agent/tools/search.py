@@ -1,7 +1,7 @@
-"""`search_memories`: search of memories, and of messages as evidence."""
+"""`search_memories`: search of memories, and of messages as evidence; and its keywords."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -46,6 +46,11 @@ _MAX_LIMIT = 200
 _MAX_SOURCES = 10
 _ADDRESSED = re.compile(r"(?:@\S+\s+)+")
 _MAX_ENTRIES = 3  # of the knowledge base, in addition to memories and messages
+_TYPES = ("entity", "action", "concept", "time")
+_TIME_WEIGHT = 0.6
+_CONTEXT_WEIGHT = 0.5
+_ENTITY_MARKS = re.compile(r"[A-Z0-9]|[./_@\\-]")
+_ENTITY_TAGS = ("nr", "ns", "nt", "nz")  # people, places, organisations, other proper nouns
 
 
 async def search_memories(
@@ -60,7 +65,11 @@ async def search_memories(
     page, repetitions = await _search(state, request)
     relaxed: list[str] = []
     if not page.results and (request.keywords or request.memory_types):
-        request, relaxed = _relax(request)
+        # The filters on contents become words of the query.
+        relaxed = [*request.keywords, *request.memory_types]
+        words = " ".join(value.replace("_", " ") for value in relaxed)
+        query = f"{request.query} {words}"[:MAX_QUERY]
+        request = replace(request, query=query, keywords=(), memory_types=())
         page, repetitions = await _search(state, request)
     if not (request.is_of_part and page.searched <= SMALL_PART):
         page = replace(page, results=page.results[: arguments.limit])
@@ -146,14 +155,6 @@ def _parse_moment(state: RecallState, name: str, value: str | None) -> datetime 
         ) from None
 
 
-def _relax(request: EngineRequest) -> tuple[EngineRequest, list[str]]:
-    """Return the search with its content filters turned into words of the query."""
-    filters = [*request.keywords, *request.memory_types]
-    words = " ".join(value.replace("_", " ") for value in filters)
-    query = f"{request.query} {words}"[:MAX_QUERY]
-    return replace(request, query=query, keywords=(), memory_types=()), filters
-
-
 async def _search(state: RecallState, request: EngineRequest) -> tuple[SearchPage, int]:
     """Return a page without repetitions of the request, and how many there were.
 
@@ -175,7 +176,20 @@ async def _search(state: RecallState, request: EngineRequest) -> tuple[SearchPag
 async def _find_asked(state: RecallState, hits: Sequence[Hit]) -> set[str]:
     """Return the keys of hits that are no evidence: repetitions, and empty answers to them."""
     repetitions = await _find_repetitions(state.conversation, hits)
-    return repetitions | await _find_unfounded(state, hits, repetitions)
+    # Answers to the same request for which nothing was recalled: "I do not know which city Kate
+    # lives in" is no evidence once she has told it.
+    empty = [
+        hit.key
+        for hit in hits
+        if hit.kind == "message" and hit.role == Role.ASSISTANT.value
+        if hit.metadata.get(RECALLED) == []
+    ]
+    if not (empty and repetitions):
+        return repetitions
+    answers = await state.library.store.timeline(state.scope).get_many(empty)
+    return repetitions | {
+        each.message_id for each in answers if each.parent_message_id in repetitions
+    }
 
 
 async def _cached_page(state: RecallState, request: EngineRequest) -> SearchPage:
@@ -212,25 +226,6 @@ async def _find_repetitions(conversation: Conversation, hits: Sequence[Hit]) -> 
     length = sum(map(len, (request, *texts)))
     found = await in_process(length, compare_texts, request, texts)
     return known | {hit.key for hit, is_same in zip(others, found, strict=True) if is_same}
-
-
-async def _find_unfounded(
-    state: RecallState, hits: Sequence[Hit], asked: Collection[str]
-) -> set[str]:
-    """Return the keys of answers to the same request for which nothing had been recalled.
-
-    "I do not know which city Kate lives in" is no evidence once she has told it.
-    """
-    empty = [
-        hit.key
-        for hit in hits
-        if hit.kind == "message" and hit.role == Role.ASSISTANT.value
-        if hit.metadata.get(RECALLED) == []
-    ]
-    if not (empty and asked):
-        return set()
-    answers = await state.library.store.timeline(state.scope).get_many(empty)
-    return {each.message_id for each in answers if each.parent_message_id in asked}
 
 
 def compare_texts(request: str, texts: Sequence[str]) -> list[bool]:
@@ -274,7 +269,18 @@ async def add_sources(
     for hit in hits:
         for key in source_keys(hit.role, hit.metadata):
             if key in sources:
-                ordered.setdefault(key, _source_hit(sources[key], hit))
+                message = sources[key]
+                source = replace(  # a hit with the answer's score
+                    hit,
+                    key=key,
+                    ts=message.ts,
+                    role=message.role.value,
+                    speaker=message.speaker,
+                    content=message.content,
+                    session_id=message.session_id,
+                    metadata=message.metadata,
+                )
+                ordered.setdefault(key, source)
             elif key in by_key and by_key[key].role != Role.ASSISTANT.value:
                 ordered.setdefault(key, by_key[key])
         if hit.role == Role.ASSISTANT.value:
@@ -294,20 +300,6 @@ def _passes(request: EngineRequest, message: Message) -> bool:
     since, until, ts = request.since, request.until, message.ts
     is_inside = request.period is None or request.period.covers(ts)
     return is_inside and (since is None or ts >= since) and (until is None or ts < until)
-
-
-def _source_hit(message: Message, answer: Hit) -> Hit:
-    """Return a source of an answer as a hit with the answer's score."""
-    return replace(
-        answer,
-        key=message.message_id,
-        ts=message.ts,
-        role=message.role.value,
-        speaker=message.speaker,
-        content=message.content,
-        session_id=message.session_id,
-        metadata=message.metadata,
-    )
 
 
 def _answer(
@@ -410,30 +402,22 @@ def find_passages(query: str, contents: Sequence[str]) -> list[str | None]:
     return list(map(find, contents))
 
 
-_TYPES = ("entity", "action", "concept", "time")
-
-
 async def extract_search_keywords(
     state: RecallState, arguments: ExtractKeywordsInput
 ) -> ExtractKeywordsOutput:
     """Extract keywords with the model if there is one, else from the text."""
-    if state.keyword_model is None:
-        return _extract_from_text(state, arguments, None)
-    reply = await state.keyword_model(arguments)
-    if reply.value is None:
-        return _extract_from_text(state, arguments, reply.problem)
-    items = [
-        item.model_copy(update={"type": item.type if item.type in _TYPES else "concept"})
-        for item in reply.value.keywords[: arguments.max_keywords]
-    ]
-    return ExtractKeywordsOutput(
-        success=True, keywords=items, expanded_query=reply.value.expanded_query
-    )
-
-
-def _extract_from_text(
-    state: RecallState, arguments: ExtractKeywordsInput, problem: str | None
-) -> ExtractKeywordsOutput:
+    problem = None
+    if state.keyword_model is not None:
+        reply = await state.keyword_model(arguments)
+        if reply.value is not None:
+            items = [
+                item.model_copy(update={"type": item.type if item.type in _TYPES else "concept"})
+                for item in reply.value.keywords[: arguments.max_keywords]
+            ]
+            return ExtractKeywordsOutput(
+                success=True, keywords=items, expanded_query=reply.value.expanded_query
+            )
+        problem = reply.problem
     words = extract_typed_keywords(
         arguments.query, arguments.context, arguments.max_keywords, state.now, state.zone
     )
@@ -448,13 +432,6 @@ def _extract_from_text(
         expanded_query=" ".join(word.keyword for word in words) or None,
         message=message,
     )
-
-
-_TIME_WEIGHT = 0.6
-_CONTEXT_WEIGHT = 0.5
-
-_ENTITY_MARKS = re.compile(r"[A-Z0-9]|[./_@\\-]")
-_ENTITY_TAGS = ("nr", "ns", "nt", "nz")  # people, places, organisations, other proper nouns
 
 
 def extract_typed_keywords(

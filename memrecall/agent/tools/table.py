@@ -241,21 +241,22 @@ def parse_arguments(
     try:
         if lenient:
             return model.model_validate(_repair(_load_object(tool.name, value, language), model))
-        return model.model_validate(_name_values(tool, value))
+        if isinstance(value, list):
+            names = list(model.model_fields)
+            if len(value) > len(names):
+                count = len(names)
+                raise InvalidArgument(
+                    f"{tool.name} takes up to {count} parameters, not {len(value)}"
+                )
+            value = dict(zip(names, value, strict=False))
+        return model.model_validate(value or {})
     except ValidationError as error:
-        if not lenient:
-            raise InvalidArgument(_describe(error, model, language)) from None
-        raise _invalid(tool.name, _describe(error, model, language), language) from None
-
-
-def _name_values(tool: Tool, value: object) -> Any:
-    """Return positional values by the names of the arguments, other values as they are."""
-    if not isinstance(value, list):
-        return value or {}
-    names = list(tool.arguments.model_fields)
-    if len(value) > len(names):
-        raise InvalidArgument(f"{tool.name} takes up to {len(names)} parameters, not {len(value)}")
-    return dict(zip(names, value, strict=False))
+        # An unknown name comes before what it leaves missing.
+        items = sorted(error.errors(), key=lambda item: item["type"] != _UNKNOWN)[:_MAX_PROBLEMS]
+        problem = "; ".join(single_line(_explain(i, model, language), _MAX_PROBLEM) for i in items)
+        if lenient:
+            problem = say(language, "bad_arguments", tool=tool.name, problem=problem)
+        raise InvalidArgument(problem) from None
 
 
 def _load_object(tool: str, value: object, language: Language) -> dict[str, Any]:
@@ -267,26 +268,21 @@ def _load_object(tool: str, value: object, language: Language) -> dict[str, Any]
         except (ValueError, RecursionError):
             break
     if not isinstance(value, dict):
-        raise _invalid(tool, say(language, "not_an_object"), language)
+        problem = say(language, "not_an_object")
+        raise InvalidArgument(say(language, "bad_arguments", tool=tool, problem=problem))
     return value
 
 
 def _repair(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     """Return the values without absent ones, with lists and fractions where the model has them."""
-    optional = {name for name, field in model.model_fields.items() if not field.is_required()}
-    return {
-        name: _fit(value, model, name)
-        for name, value in values.items()
-        if not (name in optional and _is_absent(value))
-    }
-
-
-def _invalid(tool: str, problem: str, language: Language) -> InvalidArgument:
-    return InvalidArgument(say(language, "bad_arguments", tool=tool, problem=problem))
-
-
-def _is_absent(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT_VALUES)
+    fields = model.model_fields
+    repaired = {}
+    for name, value in values.items():
+        text = value.strip().lower() if isinstance(value, str) else value
+        is_absent = text is None or (isinstance(text, str) and text in _ABSENT_VALUES)
+        if not is_absent or name not in fields or fields[name].is_required():
+            repaired[name] = _fit(value, model, name)
+    return repaired
 
 
 def _fit(value: Any, model: type[BaseModel], name: str) -> Any:
@@ -305,13 +301,6 @@ def _fit(value: Any, model: type[BaseModel], name: str) -> Any:
     except (ValueError, RecursionError):
         return [value]
     return parsed if isinstance(parsed, list) else [value]
-
-
-def _describe(error: ValidationError, model: type[BaseModel], language: Language) -> str:
-    """Return the first problems; an unknown name comes before what it leaves missing."""
-    items = sorted(error.errors(), key=lambda item: item["type"] != _UNKNOWN)[:_MAX_PROBLEMS]
-    problems = [single_line(_explain(item, model, language), _MAX_PROBLEM) for item in items]
-    return "; ".join(problems)
 
 
 def _explain(problem: Any, model: type[BaseModel], language: Language) -> str:
