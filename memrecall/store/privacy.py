@@ -194,7 +194,7 @@ def _rewrite(
     owner: str,
     changes: Mapping[tuple[Any, ...], dict[str, Any]],
 ) -> None:
-    """Write the new texts; what was made from the old ones is dropped, and made again."""
+    """Write the new texts, and drop what was derived from the old ones."""
     owner_column, *key = table.primary_key.columns
     stale = [row_key[0] for row_key, values in changes.items() if "search_text" in values]
     for row_key, values in changes.items():

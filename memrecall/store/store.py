@@ -193,7 +193,7 @@ class Store:
         return KnowledgeFeed(self.database, agent_id)
 
     async def find_owners(self, memory_key: str) -> list[tuple[str, str]]:
-        """Return user and agent of the memories, else messages of a key, for trusted code."""
+        """Return user and agent of each memory, else message, with a key, for trusted code."""
         statement = select(memories.c.user_id, memories.c.agent_id)
         rows = await self.database.fetch(statement.where(memories.c.memory_key == memory_key))
         if not rows:  # an index has the ids of messages by user only

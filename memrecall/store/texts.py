@@ -31,11 +31,6 @@ def truncate(content: str) -> tuple[str, bool]:
     return data[:MEMORY_BYTES].decode(errors="ignore"), True
 
 
-def memory_text(summary: str, content: str) -> str:
-    """Return the text that a memory's vector is made from."""
-    return f"{summary}\n{truncate(content)[0]}".strip()
-
-
 def knowledge_text(summary: str, content: str, tags: Sequence[str]) -> str:
     """Return the text that a knowledge entry is embedded and found by."""
     return "\n".join((summary, content, *tags)).strip()

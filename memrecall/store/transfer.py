@@ -180,7 +180,7 @@ def to_record(table: str, row: Mapping[Any, Any]) -> ExportedRow:
 
 
 class ImportCounts(dict[str, int]):
-    """The rows of each table, what became of the messages and memories, and what was redacted.
+    """The rows of each table, the outcome of messages and memories, and what was redacted.
 
     `skipped` has the keys, by table, of the rows that were not stored and differ from what is;
     `joined` the sessions of the user that took in the messages of a session with the same id.
@@ -494,7 +494,7 @@ class Merge:
         return False
 
     def _drop_erased(self) -> None:
-        """Leave out the messages and memories that were erased, and what was derived from them."""
+        """Leave out erased messages and memories, and what was derived from them."""
         statement = select(tombstones.c.kind, tombstones.c.key)
         of_user = statement.where(tombstones.c.user_id == self._user_id)
         erased = set(map(tuple, self._connection.execute(of_user)))
@@ -621,7 +621,7 @@ class LabelledRows:
         )
 
     async def remove_others(self, label: str) -> None:
-        """Remove the rows with a label that are no messages or memories.
+        """Remove the labelled rows other than messages and memories.
 
         Sessions, names and entities stay if something else uses them, and the members of a space
         if it had no admin without them.
@@ -654,7 +654,7 @@ class LabelledRows:
         await self._database.transact(work)
 
     def _remove_entities(self, connection: Connection, label: str) -> None:
-        """Remove entities that no relation names, and names that none was stated with."""
+        """Remove entities that no relation names, and aliases that no relation was stated with."""
         ends: set[str] = set()
         stated: set[str] = set()
         for side in ("source", "destination"):

@@ -166,7 +166,7 @@ class VectorStore:
         return bool(removed.rowcount or changed.rowcount)
 
     async def set_model(self, size: int) -> bool:
-        """Make this the database's model; vectors of others, or of another size, are missing.
+        """Make this the database's model; rows with other vectors become pending.
 
         Return whether there were vectors of another size, which indexes still have.
         """
@@ -217,7 +217,7 @@ class VectorStore:
             await self._database.transact(lambda c: self._write(c, items, matrix))
 
     async def _write_by_user(self, items: Sequence[PendingText], matrix: Matrix) -> None:
-        """Store the vectors of one user after another's; a failed node keeps up no other user."""
+        """Store the vectors user by user, so that a failed node affects its own users only."""
         failures: list[StorageError] = []
         for places in group_positions(item.row.user_id for item in items).values():
             part = [items[place] for place in places]

@@ -157,7 +157,7 @@ def _without_facts(table: Table, rows: list[BackupRow]) -> list[BackupRow]:
 
 
 async def _copy_by_user(source: Database, copy: _Copy) -> None:
-    """Copy each user as of one moment; nodes of a cluster have no moment in common."""
+    """Copy each user as of one moment; the nodes of a cluster share no moment."""
     user_tables = [table for table in metadata.sorted_tables if table in USER_TABLES]
     # Agents as of the moment of their knowledge. Users may refer to newer ones.
     shared = [table for table in metadata.sorted_tables if table not in USER_TABLES]
@@ -223,7 +223,7 @@ async def _open_backup(file: Path) -> AsyncIterator[Database]:
 
 @contextmanager
 def _typed_damage(file: Path | str) -> Iterator[None]:
-    """Raise StorageError for a value of a backup that cannot be read: a time, JSON, a text."""
+    """Raise StorageError for an unreadable value of a backup, such as a time or JSON."""
     try:
         yield
     except MemrecallError:  # some are ValueErrors too
@@ -319,7 +319,7 @@ def _clear(connection: Connection, location: str, overwrite: bool) -> None:
 
 
 def _localize(table: Table, rows: list[BackupRow]) -> list[BackupRow]:
-    """Return rows with what belongs to the database that they are restored into."""
+    """Return rows adapted to the database that they are restored into."""
     if table is meta:
         return [row for row in rows if row["name"] in _PORTABLE_FACTS]
     if table in (users, knowledge_bases):  # indexes of earlier rows must not be used again

@@ -51,14 +51,14 @@ class BackupFolder:
             self.folder = folder.resolve(strict=True)
         self.largest = largest
 
-    def write(self, data: bytes, now: datetime | None = None) -> Path:
+    def write(self, data: bytes) -> Path:
         """Write a new backup to disk and return its path."""
         if len(data) > self.largest:
             raise InvalidArgument(
                 f"the backup would have {len(data)} bytes, more than {self.largest}",
                 hint="Clean up workspaces",
             )
-        moment = (now or datetime.now(UTC)).strftime("%Y%m%d_%H%M%S")
+        moment = datetime.now(UTC).strftime("%Y%m%d_%H%M%S")
         with typed_os_errors(self.folder):
             self._remove_stale()
             temporary = self.folder / f".memory_backup_{secrets.token_hex(8)}.tmp"
@@ -187,7 +187,7 @@ def sweep_drafts(folder: Path) -> None:
 
 
 def find_drafts(folder: Path) -> list[Path]:
-    """Return the unfinished backups in a folder, those that are being written too."""
+    """Return the unfinished backups in a folder, also those in progress."""
     with suppress(OSError):
         matches = map(_DRAFT_NAME.fullmatch, sorted(os.listdir(folder)))
         drafts = [folder / name for name in dict.fromkeys(m["draft"] for m in matches if m)]
@@ -204,7 +204,7 @@ def _is_draft(draft: Path) -> bool:
 
 @asynccontextmanager
 async def noting_folder(database: Database, folder: Path) -> AsyncIterator[None]:
-    """Let erasures know where a backup is being written, or was when its process was killed."""
+    """Record a folder for erasures to look in while a backup is written, or was abandoned."""
     if database.is_read_only:
         yield
         return
@@ -227,7 +227,7 @@ def _note_folder(connection: Connection, name: str, *, has_drafts: bool) -> None
 
 
 async def warn_of_drafts(database: Database) -> None:
-    """Name the unfinished backups that still hold what was just erased."""
+    """Log the names of unfinished backups that still hold what was just erased."""
     rows = await database.fetch(_NOTED_FOLDERS)
     folders = json.loads(rows[0].value) if rows else []
     found = await asyncio.to_thread(lambda: [d for f in folders for d in find_drafts(Path(f))])

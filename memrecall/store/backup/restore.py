@@ -162,8 +162,7 @@ class Backups:
         """Save the current state and return the path of the file."""
 
         async def lock_and_save() -> Path:
-            async with self._lock() as root:
-                await self._recover(root)
+            async with self._lock_and_recover() as root:
                 path, _ = await self._save(root)
                 return path
 
@@ -179,16 +178,15 @@ class Backups:
     async def recover(self) -> None:
         """Finish or undo restores that were interrupted."""
 
-        async def lock_and_recover() -> None:
-            async with self._lock() as root:
-                await self._recover(root)
+        async def recover_all() -> None:
+            async with self._lock_and_recover():
+                pass
 
         if await asyncio.to_thread(lambda: any(list_stages(self._workspaces.root))):
-            await run_to_completion(lock_and_recover())
+            await run_to_completion(recover_all())
 
     async def _restore(self, reference: str) -> Path:
-        async with self._lock() as root:
-            await self._recover(root)
+        async with self._lock_and_recover() as root:
             _, data = await asyncio.to_thread(self._folder.read, reference)
             backup = await asyncio.to_thread(unseal, data)
             if backup.manifest.agent_id != self._agent_id:
@@ -196,18 +194,19 @@ class Backups:
                     f"the backup belongs to agent {backup.manifest.agent_id!r}, "
                     f"not {self._agent_id!r}"
                 )
-            for attempts_left in range(_ATTEMPTS - 1, -1, -1):
+            attempts_left = _ATTEMPTS
+            while True:
                 previous, version = await self._save(root)
                 try:
                     await self._replace(root, backup, version)
                 except (MemrecallError, OSError) as error:
                     await asyncio.to_thread(self._folder.remove, previous)
+                    attempts_left -= 1
                     # If something was written since, the current state is saved again.
                     if not (attempts_left and isinstance(error, StorageBusy)):
                         raise
                 else:
                     return previous
-        raise AssertionError("the last attempt returns or raises")
 
     async def _replace(self, root: int, backup: Backup, version: int) -> None:
         stage = Stage(self._workspaces.root, secrets.token_hex(16))
@@ -232,17 +231,6 @@ class Backups:
             await asyncio.to_thread(stage.remove, root)
         if is_decided:
             await self._knowledge.close_restore(stage.restore_id)
-
-    async def _recover(self, root: int) -> None:
-        await asyncio.to_thread(clear_trash, root)
-        for stage in await asyncio.to_thread(lambda: list(list_stages(self._workspaces.root))):
-            plan = await asyncio.to_thread(stage.plan)
-            if plan is not None and plan.database_id != self._store.facts.database_id:
-                raise Conflict(
-                    f"a restore into another database was interrupted in {self._workspaces.root}",
-                    hint="Open that database once, or choose another folder for workspaces",
-                )
-            await self._settle(root, stage)
 
     async def _save(self, root: int) -> tuple[Path, int]:
         """Write a backup; return its path and the number of the last change in it."""
@@ -287,13 +275,23 @@ class Backups:
         }
 
     @asynccontextmanager
-    async def _lock(self) -> AsyncIterator[int]:
-        """Open the root of the workspaces and lock it exclusively."""
+    async def _lock_and_recover(self) -> AsyncIterator[int]:
+        """Lock the root of the workspaces exclusively, and settle interrupted restores."""
         stack = ExitStack()
         root = await retry_while_busy(
             lambda: stack.enter_context(self._workspaces.lock(exclusive=True)), self._lock_timeout
         )
         with stack:
+            await asyncio.to_thread(clear_trash, root)
+            for stage in await asyncio.to_thread(lambda: list(list_stages(self._workspaces.root))):
+                plan = await asyncio.to_thread(stage.plan)
+                if plan is not None and plan.database_id != self._store.facts.database_id:
+                    where = self._workspaces.root
+                    raise Conflict(
+                        f"a restore into another database was interrupted in {where}",
+                        hint="Open that database once, or choose another folder for workspaces",
+                    )
+                await self._settle(root, stage)
             yield root
 
 

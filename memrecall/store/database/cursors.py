@@ -30,7 +30,7 @@ _encode_binding = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 def require_limit(name: str, value: int, largest: int, smallest: int = 1) -> None:
-    """Raise InvalidArgument for what is no whole number, or outside its range."""
+    """Raise InvalidArgument unless the value is a whole number within the range."""
     if not isinstance(value, int):
         raise InvalidArgument(
             f"{name} {value!r} is not a whole number", hint=f"Use {smallest} to {largest}"

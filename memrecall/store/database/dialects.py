@@ -103,7 +103,7 @@ _STALE_CODES: tuple[ErrorCode, ...] = (
 
 
 def type_error(error: UnicodeEncodeError | PoolTimeout | OSError, location: str) -> MemrecallError:
-    """Return the typed error of a database for one that its driver did not raise."""
+    """Return the typed error for one that does not come from the driver."""
     if isinstance(error, UnicodeEncodeError):
         return InvalidArgument("a value contains half of a surrogate pair", hint=ID_HINT)
     if isinstance(error, PoolTimeout):
@@ -162,7 +162,7 @@ class DatabaseDialect(ABC):
     def classify(
         self, error: Exception, location: str, *, is_distributed: bool = False
     ) -> MemrecallError | None:
-        """Return the typed error of a database for one of its driver, by its code; else None."""
+        """Return the typed error for a driver's error, by its code; None for a bug."""
         cause = getattr(error, "orig", None) or error
         message = next(iter(str(cause).splitlines()), type(cause).__name__)
         code = self.get_error_code(cause)
@@ -187,7 +187,7 @@ class DatabaseDialect(ABC):
         return StorageError(f"{location}: {message}")
 
     def get_driver_errors(self) -> tuple[type[Exception], ...]:
-        """Return the errors of the driver that reach the store without SQLAlchemy's around them."""
+        """Return the driver's errors that SQLAlchemy does not wrap."""
         return ()
 
     def sort_by_bytes(self, text: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -214,7 +214,7 @@ class DatabaseDialect(ABC):
     def compare_json(
         self, document: ColumnElement[Any], key: str, compare: Comparison, value: Any
     ) -> ColumnElement[bool]:
-        """Return the condition that a key holds or lists a value of this type that compares so."""
+        """Return the condition that a key's value, or one of its items, compares so."""
 
 
 _BEGIN_WRITE = "BEGIN IMMEDIATE"

@@ -46,7 +46,7 @@ from memrecall.store.database.tables import (
 SHARDS = 32
 MAX_SHARDS = 8_192
 SHARD_FACT = "shards"  # the row of `meta` that a distributed database has
-SCHEMA_LOCK = 0x6D656D72  # "memr": the same for every process that changes the schema
+_SCHEMA_LOCK = 0x6D656D72  # "memr": the same for every process that changes the schema
 LOCAL_TABLES = (counters, restores)
 REFERENCE_TABLES = (meta, agents, api_keys, api_key_users, knowledge_bases, knowledge)
 # `users` first: the other tables are colocated with it.
@@ -182,9 +182,9 @@ def _is_placed(connection: Connection, place: Table) -> bool:
     return bool(connection.scalar(placed))
 
 
-def lock_schema(connection: Connection, key: int = SCHEMA_LOCK) -> None:
+def lock_schema(connection: Connection) -> None:
     """Keep other processes from changing the schema of a server until the transaction ends."""
-    connection.execute(select(func.pg_advisory_xact_lock(key)))
+    connection.execute(select(func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
 
 
 def _place(connection: Connection, table: Table, shards: int) -> bool:

@@ -607,7 +607,7 @@ class Database:
             log.warning("erased bytes stay in the log until there is space: %s", error)
 
     async def compact(self) -> None:
-        """Free the space of erased rows, in the files too."""
+        """Free the space of erased rows, also in the files."""
         self._require_writable()
         with self._typed_errors():
             async with self._unlimited_engine() as engine, engine.connect() as connection:

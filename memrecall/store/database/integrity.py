@@ -47,7 +47,7 @@ _LOG = "memrecall_log"  # in the notes of a connection: which file was its log
 
 
 class FileGuard:
-    """Notices that an open SQLite file is deleted, replaced or truncated, or its log exchanged.
+    """Detects that an open SQLite file was deleted, replaced or truncated, or its log exchanged.
 
     SQLite goes on writing to a file that no name leads to any more.
     """
@@ -280,7 +280,7 @@ def read_only_mode(file: Path) -> dict[str, str]:
 
 
 class RowReference(NamedTuple):
-    """Columns of a table that name a row of another one, besides the user."""
+    """A table's columns that refer to a row of another table."""
 
     table: Table
     columns: tuple[str, ...]

@@ -185,7 +185,7 @@ def lock_scopes(
 def _require_members(
     connection: Connection, scopes: Iterable[Scope], least: SpaceRole = SpaceRole.CONTRIBUTOR
 ) -> dict[tuple[str, str | None], SpaceRole]:
-    """Return the roles of the members who write to spaces, which are locked by now."""
+    """Return the roles of the members who write to spaces; the spaces must be locked."""
     writers = {(s.user_id, s.member): s for s in scopes if s.space is not None}
     return {key: require_member(connection, s, least) for key, s in writers.items()}
 
@@ -269,31 +269,26 @@ def _open_sessions(
         ]
         insert_missing(connection, sessions, new)
         counters = _fetch_sessions(connection, sorted(first_scopes))
-    return {(counter.user_id, counter.session_id): counter for counter in counters}
+    return counters
 
 
 def _fetch_sessions(
     connection: Connection, keys: Sequence[tuple[str, str]]
-) -> list[SessionCounter]:
-    # It may return more: each of these sessions that any of the users has.
-    counters = [
-        SessionCounter(**row._asdict())
-        for batch in split(keys, _SESSIONS_PER_STATEMENT)
-        for row in fetch_rows(
-            connection,
-            _SESSIONS,
-            {
-                "of_users": sorted({user for user, _ in batch}),
-                "keys": sorted({session for _, session in batch}),
-            },
-        )
-    ]
-    by_key = {(counter.user_id, counter.session_id): counter for counter in counters}
-    return [by_key[key] for key in keys if key in by_key]
+) -> dict[tuple[str, str], SessionCounter]:
+    counters: dict[tuple[str, str], SessionCounter] = {}
+    for batch in split(keys, _SESSIONS_PER_STATEMENT):
+        parameters = {
+            "of_users": sorted({user for user, _ in batch}),
+            "keys": sorted({session for _, session in batch}),
+        }
+        for row in fetch_rows(connection, _SESSIONS, parameters):
+            counters[row.user_id, row.session_id] = SessionCounter(**row._asdict())
+    # The statement returns each of these sessions that any of the users has.
+    return {key: counters[key] for key in keys if key in counters}
 
 
 def count_messages_again(connection: Connection, user_id: str | None = None) -> None:
-    """Let the counters of sessions, of one user or of all, reach the last of their messages."""
+    """Raise the counters of sessions, of one user or of all, to their last message."""
     key = (messages.c.user_id, messages.c.session_id)
     number = func.max(messages.c.sequence_no).label("number")
     latest = select(*key, number, func.max(messages.c.create_time).label("time")).group_by(*key)
@@ -322,5 +317,5 @@ def require_enabled(kind: str, name: str, status: int) -> None:
 
 
 def forget_mark(connection: Connection) -> None:
-    """Let a service look at all users: rows without vectors were stored, and nobody was active."""
+    """Delete the mark: users who were not active may have rows without vectors, too."""
     connection.execute(delete(meta).where(meta.c.name == MARK_NAME))

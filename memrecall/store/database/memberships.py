@@ -125,9 +125,9 @@ def read_by_owner(
 
 
 def show_writers(reads: Reads, scope: Scope, rows: Sequence[Row]) -> list[Row]:
-    """Return rows as they are shown: in a space, no speaker stands without the member who wrote it.
+    """Return rows as shown: in a space, every speaker comes with the member who wrote it.
 
-    Otherwise who writes could pass for another member by giving their name as the speaker.
+    Otherwise a writer could pass for another member by giving that name as the speaker.
     """
     if scope.space is None or not any(row.speaker and row.author for row in rows):
         return list(rows)
@@ -154,7 +154,7 @@ def read_member_names(reads: Reads, owner: str) -> dict[str, str]:
 
 
 def qualify_row(row: Row, space_id: str) -> Row:
-    """Return a row of a space as it is named outside of the space."""
+    """Return a row of a space with the ids that it has outside of the space."""
     qualify = partial(qualify_key, space_id)
     names = ("message_id", "parent_message_id", "memory_key", "supersedes", "superseded_by")
     named = {name: getattr(row, name, None) for name in names}
@@ -167,7 +167,7 @@ def qualify_row(row: Row, space_id: str) -> Row:
 
 
 def note_spaces(connection: Connection) -> None:
-    """Record that the database has spaces: without any, nothing looks for a user's spaces."""
+    """Record that the database has spaces; without any, nothing looks for a user's spaces."""
     if not connection.scalar(select(meta.c.value).where(meta.c.name == SPACES_FACT)):
         insert_missing(connection, meta, [{"name": SPACES_FACT, "value": "yes"}])
 

@@ -66,7 +66,7 @@ class UtcTime(TypeDecorator[datetime]):
     def result_processor(
         self, dialect: Dialect, coltype: object
     ) -> Callable[[Any], datetime | None] | None:
-        """Return what the driver's value is read by: every hit of a search has two times."""
+        """Return the function that reads a value; every hit of a search has two times."""
         return _read_time
 
 
@@ -107,7 +107,7 @@ def owned_table(name: str, *items: SchemaItem) -> Table:
 
 
 def import_label() -> Column[str]:
-    """Return the column of the import of an export that wrote a row: its id, format and file.
+    """Return the column with the label of the import that wrote a row: id, format and file.
 
     Null if the row was written here, or if something written here rests on it too.
     """
@@ -283,7 +283,7 @@ NOW: ColumnElement[datetime] = bindparam(
 
 
 def has_expired(table: Table) -> ColumnElement[bool]:
-    """Return the condition for memories that have expired, or messages that such a one is from."""
+    """Return the condition for expired memories, and for messages that expire with one."""
     return and_(table.c.expires_at.is_not(None), table.c.expires_at <= NOW)
 
 
