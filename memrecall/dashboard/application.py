@@ -57,7 +57,9 @@ def create_dashboard(authenticator: Authenticator, code: SignInCode | None = Non
 
 def is_dashboard_path(path: str) -> bool:
     """Return True if the dashboard serves a path; the API serves all others."""
-    return path.startswith((ASSETS, SOCKET)) or path in _AUTH_PATHS or path in _page_paths()
+    _pages()  # registers them
+    routes = Client.page_routes.values()
+    return path.startswith((ASSETS, SOCKET)) or path in _AUTH_PATHS or path in routes
 
 
 def expects_page(scope: Scope) -> bool:
@@ -77,20 +79,6 @@ async def run_dashboard() -> AsyncIterator[None]:
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         yield
-
-
-@cache
-def _page_paths() -> frozenset[str]:
-    _pages()
-    return frozenset(Client.page_routes.values())
-
-
-def _show_missing(scope: Scope) -> Scope:
-    """Return a request with the address of the page that says that there is no such page."""
-    if is_dashboard_path(scope["path"]):
-        return scope
-    scope["state"]["missing_path"] = scope["path"]
-    return {**scope, "path": MISSING, "raw_path": MISSING.encode()}
 
 
 @cache
@@ -117,7 +105,7 @@ def _pages() -> FastAPI:
 
 
 def _add_security_headers(dashboard: ASGIApp) -> ASGIApp:
-    """Return the pages with their policy, compressed."""
+    """Return the pages with their policy, compressed; other addresses show that they have none."""
 
     async def plain(scope: Scope, receive: Receive, send: Send) -> None:
         is_http = scope["type"] == "http"
@@ -126,7 +114,10 @@ def _add_security_headers(dashboard: ASGIApp) -> ASGIApp:
     compressed = GZipMiddleware(plain, minimum_size=1000, compresslevel=4)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        await compressed(_show_missing(scope), receive, send)
+        if not is_dashboard_path(scope["path"]):
+            scope["state"]["missing_path"] = scope["path"]
+            scope = {**scope, "path": MISSING, "raw_path": MISSING.encode()}
+        await compressed(scope, receive, send)
 
     return serve
 
@@ -151,15 +142,12 @@ class _PolicyWriter:
                 return
         elif self._head is not None and message["type"] == "http.response.body":
             self._html += message.get("body", b"")
-            if not message.get("more_body", False):
-                await self._send_html(self._head)
-            return
+            if message.get("more_body", False):
+                return
+            # User content is escaped in the page, so every `<script` is one of NiceGUI's own tags.
+            tag = f'<script nonce="{self._nonce}"'.encode()
+            message = {**message, "body": self._html.replace(b"<script", tag)}
+            headers = MutableHeaders(raw=self._head["headers"])
+            headers["content-length"] = str(len(message["body"]))
+            await self._send(self._head)
         await self._send(message)
-
-    async def _send_html(self, head: Message) -> None:
-        # User content is escaped in the page, so every `<script` is one of NiceGUI's own tags.
-        tag = f'<script nonce="{self._nonce}"'.encode()
-        html = self._html.replace(b"<script", tag)
-        MutableHeaders(raw=head["headers"])["content-length"] = str(len(html))
-        await self._send(head)
-        await self._send({"type": "http.response.body", "body": html, "more_body": False})

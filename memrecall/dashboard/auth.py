@@ -87,9 +87,14 @@ class BrowserSessions:
 
     def start(self, key_id: str) -> str:
         """Return a new token for a key."""
-        self._evict()
+        now = self._clock()
+        while self._sessions:
+            _, oldest_end = next(iter(self._sessions.values()))
+            if oldest_end > now and len(self._sessions) < MAX_SESSIONS:
+                break
+            self._sessions.popitem(last=False)
         token = secrets.token_urlsafe(32)
-        self._sessions[_digest(token)] = (key_id, self._clock() + SESSION_SECONDS)
+        self._sessions[_digest(token)] = (key_id, now + SESSION_SECONDS)
         return token
 
     def find_key(self, token: str) -> str | None:
@@ -100,14 +105,6 @@ class BrowserSessions:
     def end(self, token: str) -> None:
         """Forget a token."""
         self._sessions.pop(_digest(token), None)
-
-    def _evict(self) -> None:
-        now = self._clock()
-        while self._sessions:
-            _, oldest_end = next(iter(self._sessions.values()))
-            if oldest_end > now and len(self._sessions) < MAX_SESSIONS:
-                return
-            self._sessions.popitem(last=False)
 
 
 def _digest(token: str) -> str:
@@ -169,7 +166,10 @@ class SignInMiddleware:
         """Return the response of this middleware; None passes the request to the pages."""
         path = request.url.path
         if request.method == "POST" and path in (SIGN_IN, SIGN_OUT):
-            _require_same_origin(browser.headers)
+            site, headers = browser.headers.get(b"sec-fetch-site", b"same-origin"), browser.headers
+            if site not in SAME_SITE or (b"origin" in headers and not _is_same_origin(headers)):
+                problem = Problem("PERMISSION_DENIED", "the request was sent by another site")
+                raise RequestError(problem)
             return await (self._sign_in if path == SIGN_IN else self._sign_out)(request, browser)
         if request.method not in ("GET", "HEAD"):
             raise RequestError(wrong_method("GET", "page"))
@@ -189,7 +189,8 @@ class SignInMiddleware:
             self._authenticator.admit_stranger(browser.client)
             if error.problem.code != "UNAUTHENTICATED":
                 raise
-            return _redirect_to_sign_in(request)
+            target = path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(f"{SIGN_IN}?next={quote(target, safe='')}", SEE_OTHER)
         self._authenticator.admit(principal)
         request.scope["state"]["principal"] = principal
         return None
@@ -245,12 +246,6 @@ def _is_same_origin(headers: Headers) -> bool:
     return origin in (b"http://" + host, b"https://" + host)
 
 
-def _require_same_origin(headers: Headers) -> None:
-    site = headers.get(b"sec-fetch-site", b"same-origin")
-    if site not in SAME_SITE or (b"origin" in headers and not _is_same_origin(headers)):
-        raise RequestError(Problem("PERMISSION_DENIED", "the request was sent by another site"))
-
-
 async def _read_form(request: Request) -> dict[str, str]:
     body = b""
     async for part in request.stream():
@@ -259,11 +254,6 @@ async def _read_form(request: Request) -> dict[str, str]:
             raise RequestError(Problem("INVALID_ARGUMENT", "the form is too large", status=413))
     fields = parse_qs(body.decode("latin-1"), encoding="utf-8", max_num_fields=10)
     return {name: values[0] for name, values in fields.items()}
-
-
-def _redirect_to_sign_in(request: Request) -> Response:
-    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"{SIGN_IN}?next={quote(path, safe='')}", SEE_OTHER)
 
 
 def _set_preferences(request: Request, browser: Browser) -> Response:

@@ -110,18 +110,14 @@ async def _find_user(page: Page) -> bool:
             return False
         ui.context.client.status_code = HTTPStatus.NOT_FOUND
         show_title(page.text("unknown_user", user=page.user[:_MAX_NAME]))
-        await _draw_similar_users(page)
+        ui.label(page.text("not_found"))
+        users = await page.find_users()
+        with card(page.text("choose_user")), row():
+            for user in get_close_matches(page.user, users, _MAX_SIMILAR) or users[:_MAX_SIMILAR]:
+                ui.link(user, page.link_here(user=user)).classes("mr-chip")
+            button_link(page.text("all_users"), page.link(page.path), "group")
         return False
     return True
-
-
-async def _draw_similar_users(page: Page) -> None:
-    ui.label(page.text("not_found"))
-    users = await page.find_users()
-    with card(page.text("choose_user")), ui.element("div").classes("mr-row"):
-        for user in get_close_matches(page.user, users, _MAX_SIMILAR) or users[:_MAX_SIMILAR]:
-            ui.link(user, page.link_here(user=user)).classes("mr-chip")
-        button_link(page.text("all_users"), page.link(page.path), "group")
 
 
 async def _fill(build: Build, page: Page, content: ui.element) -> Response | None:
@@ -133,41 +129,24 @@ async def _fill(build: Build, page: Page, content: ui.element) -> Response | Non
     if finished:
         target = building.result()
         return None if target is None else RedirectResponse(target, SEE_OTHER)
-    with content:
-        progress = _Progress(page)
+    with content, card() as progress:
+        progress.props("role=status").classes("mr-loading")
+        label = ui.label(page.text("loading"))
+        bar = ui.linear_progress(show_value=False).props("indeterminate")
+        bar.props["aria-label"] = page.text("loading")
     await client.connected()
     while not finished:
-        progress.update()
+        # How much of the user's index is loaded, if this is what takes long.
+        share = page.library.cache.loaded_share(page.user)
+        if share is not None:
+            label.set_text(page.text("loading_index", share=f"{share:.0%}"))
+            bar.props(remove="indeterminate")
+            bar.set_value(share)
         finished, _ = await asyncio.wait([building], timeout=_POLL_SECONDS)
     progress.delete()
     if target := building.result():
         ui.navigate.to(target)
     return None
-
-
-class _Progress:
-    """A bar and a text below the content of a page that is not complete yet."""
-
-    def __init__(self, page: Page) -> None:
-        self._page = page
-        with card() as self._card:
-            self._card.props("role=status").classes("mr-loading")
-            self._text = ui.label(page.text("loading"))
-            self._bar = ui.linear_progress(show_value=False).props("indeterminate")
-            self._bar.props["aria-label"] = page.text("loading")
-
-    def update(self) -> None:
-        """Show how much of the user's index is loaded, if this is what takes long."""
-        share = self._page.library.cache.loaded_share(self._page.user)
-        if share is None:
-            return
-        self._text.set_text(self._page.text("loading_index", share=f"{share:.0%}"))
-        self._bar.props(remove="indeterminate")
-        self._bar.set_value(share)
-
-    def delete(self) -> None:
-        """Remove the bar."""
-        self._card.delete()
 
 
 async def _build(build: Build, page: Page, content: ui.element) -> str | None:
@@ -205,6 +184,11 @@ def notify_error(page: Page, error: Exception) -> None:
     ui.notify(text, type="negative", timeout=0, close_button=page.text("close"), multi_line=True)
 
 
+def _name(element: ui.element, text: str) -> None:
+    """Name an element that shows only an icon, for screen readers and on hover."""
+    element.props["aria-label"] = element.props["title"] = text
+
+
 async def _draw_frame(page: Page, path: str) -> None:
     principal = await page.principal()
     with ui.header().classes("mr-header"):
@@ -214,8 +198,23 @@ async def _draw_frame(page: Page, path: str) -> None:
         ui.space()
         await _draw_switcher(page, path)
         _draw_keys(page)
-        _draw_switches(page)
-        _draw_identity(page, principal)
+        other = "en" if page.language == "zh" else "zh"
+        target = page.link(PREFERENCES, language=other, next=page.url)
+        link = ui.link(page.text("language"), target).classes("mr-switch")
+        link.props(f"lang={other} hreflang={other}").props["title"] = page.text("language_hint")
+        next_theme, icon = _THEMES[page.theme]
+        target = page.link(PREFERENCES, theme=next_theme, next=page.url)
+        with ui.link(target=target).classes("mr-switch") as switch:
+            ui.icon(icon)
+        _name(switch, page.text(f"theme_{page.theme}"))
+        if principal.key_id == LOCAL:
+            with ui.element("span").classes("mr-open").props("role=img") as sign:
+                ui.icon("lock_open")
+            _name(sign, page.text("open"))
+        else:
+            with ui.element("form").props(f"method=post action={SIGN_OUT}"):
+                button = ui.button(icon="logout").props("flat round dense type=submit")
+                _name(button, page.text("sign_out"))
     # Without a value, the library asks the browser for it, and a slow one makes that an error.
     with ui.left_drawer(value=False, bordered=True).classes("mr-drawer") as drawer:
         drawer.props("width=208 breakpoint=1000 show-if-above")
@@ -254,7 +253,7 @@ async def _draw_switcher(page: Page, path: str) -> None:
 def _draw_keys(page: Page) -> None:
     """Draw the button for the list of keys, and the list itself, which "?" shows too."""
     button = ui.button(icon="keyboard").props("flat round dense").classes("mr-keyboard")
-    button.props["aria-label"] = button.props["title"] = page.text("keys")
+    _name(button, page.text("keys"))
     button.on("click", js_handler="() => document.querySelector('dialog.mr-keys').showModal()")
     with ui.element("dialog").classes("mr-card mr-keys") as dialog:
         dialog.props["aria-label"] = page.text("keys")
@@ -271,30 +270,6 @@ def _open_pages(principal: Principal) -> list[tuple[str, str, str]]:
     """Return the entries of the menu that a key can use."""
     closed = set() if Permission.OPERATOR in principal.permissions else {"evaluations"}
     return [entry for entry in NAVIGATION if entry[0] not in closed]
-
-
-def _draw_switches(page: Page) -> None:
-    other = "en" if page.language == "zh" else "zh"
-    target = page.link(PREFERENCES, language=other, next=page.url)
-    link = ui.link(page.text("language"), target).classes("mr-switch")
-    link.props(f"lang={other} hreflang={other}").props["title"] = page.text("language_hint")
-    next_theme, icon = _THEMES[page.theme]
-    target = page.link(PREFERENCES, theme=next_theme, next=page.url)
-    with ui.link(target=target).classes("mr-switch") as switch:
-        ui.icon(icon)
-    label = page.text(f"theme_{page.theme}")
-    switch.props["aria-label"] = switch.props["title"] = label
-
-
-def _draw_identity(page: Page, principal: Principal) -> None:
-    if principal.key_id == LOCAL:
-        with ui.element("span").classes("mr-open").props("role=img") as sign:
-            ui.icon("lock_open")
-        sign.props["aria-label"] = sign.props["title"] = page.text("open")
-        return
-    with ui.element("form").props(f"method=post action={SIGN_OUT}"):
-        button = ui.button(icon="logout").props("flat round dense type=submit")
-        button.props["aria-label"] = button.props["title"] = page.text("sign_out")
 
 
 async def draw_explorer_head(page: Page) -> bool:

@@ -26,7 +26,6 @@ SPACE_PAGE = "/spaces/space"
 SPACE_PAGES = frozenset({SPACE_PAGE, "/explorer", "/explorer/memories", "/explorer/memory"})
 _FOLDER = Path(__file__).parent
 
-
 # The texts of the user interface in English and Chinese, by name.
 WORDS = read_phrases(_FOLDER / "words.json")
 # Stored values in Chinese, by kind: roles, types, relations and so on. One that is not listed is
@@ -124,7 +123,15 @@ class Page:
     async def scope(self, session_id: str | None = None) -> Scope:
         """Return the scope of the user or space in the address; NotFound if it is not allowed."""
         if self.space:
-            return await self._enter_space()
+            store = self.library.store
+            for scope in await self.member_scopes():
+                await store.read_version(scope)  # raises if the user or agent is disabled
+                with suppress(NotFound):
+                    return await store.spaces.enter(scope, self.space)
+            # Operators see any space's members and changes, as nobody, so that they change none.
+            if self.path == SPACE_PAGE and await self.sees_all_spaces():
+                return Scope(space_owner(self.space), member="", role=SpaceRole.READER)
+            raise space_not_found()
         context = await self.request_context()
         scope = await context.readable_scope(self.user, self.query.get("project") or None)
         return replace(scope, session_id=session_id)
@@ -141,17 +148,6 @@ class Page:
     async def sees_all_spaces(self) -> bool:
         """Return True without a user in the address, if the key is an operator's for all users."""
         return not self.user and (await self.principal()).is_admin
-
-    async def _enter_space(self) -> Scope:
-        store = self.library.store
-        for scope in await self.member_scopes():
-            await store.read_version(scope)  # raises if the user or agent is disabled
-            with suppress(NotFound):
-                return await store.spaces.enter(scope, self.space)
-        # Operators see any space's members and changes, as nobody, whom the store lets change none.
-        if self.path == SPACE_PAGE and await self.sees_all_spaces():
-            return Scope(space_owner(self.space), member="", role=SpaceRole.READER)
-        raise space_not_found()
 
     async def log_read(self) -> None:
         """Write to the audit log of the user or space that a key for all users reads this page."""

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import tzinfo
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -25,6 +26,15 @@ TEXT_COLOR = {
 # Distinguishable with a colour vision deficiency, and on light and dark pages.
 PALETTE = ("#4477dd", "#cc7711", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
 _REMOVALS = ("delete", "delete_forever", "person_remove")  # icons of buttons that remove something
+# What `take_notice` may say after a change.
+_NOTICES = (
+    "purged",
+    "user_erased",
+    "message_deleted",
+    "message_restored",
+    "message_erased",
+    "message_gone",
+)
 _Item = TypeVar("_Item")
 _LINE = "rgba(128, 136, 150, .3)"
 
@@ -172,18 +182,13 @@ def highlighted_text(text: str) -> None:
     if MARK_START not in text:
         ui.label(text).classes("mr-text")
         return
-    first, *parts = text.split(MARK_START)
     with ui.element("div").classes("mr-text"):
-        _span(first)
-        for part in parts:
-            word, _, rest = part.partition(MARK_END)
-            TextElement(tag="mark", text=word)
-            _span(rest)
-
-
-def _span(text: str) -> None:
-    if text:
-        ui.label(text).classes("mr-span")
+        for part in text.split(MARK_START):
+            word, is_marked, rest = part.rpartition(MARK_END)
+            if is_marked:
+                TextElement(tag="mark", text=word)
+            if rest:
+                ui.label(rest).classes("mr-span")
 
 
 class TermField:
@@ -251,24 +256,10 @@ async def open_dialog(
             dialog.delete()
 
 
-async def confirm(
-    page: Page,
-    question: str,
-    action_name: str,
-    action: Callable[[bool], Awaitable[None]],
-    option: str = "",
-    *,
-    removes: bool = False,
-) -> None:
-    """Run an action that changes data after the user has confirmed it.
-
-    The action is told whether the checkbox labelled `option`, if there is one, was checked.
-    """
+async def confirm(page: Page, question: str, action_name: str, *, removes: bool = False) -> bool:
+    """Ask before an action that changes data; return True if the user has confirmed it."""
     async with open_dialog(page, question, action_name, removes=removes) as wait:
-        checkbox = ui.checkbox(option) if option else None
-        is_confirmed = await wait()
-    if is_confirmed:
-        await action(checkbox is not None and bool(checkbox.value))
+        return await wait()
 
 
 def draw_list(items: Sequence[_Item]) -> Iterator[_Item]:
@@ -347,3 +338,19 @@ def time_chart(description: str, series: Sequence[Mapping[str, Any]]) -> ui.echa
         },
         description,
     )
+
+
+def go_with_notice(address: str, name: str, count: int = 0) -> None:
+    """Open an address of the dashboard, which `take_notice` shows a result on."""
+    separator = "&" if "?" in address else "?"
+    ui.navigate.to(f"{address}{separator}done={name}&count={count}")
+
+
+def take_notice(page: Page) -> Page:
+    """Show the result of the last change, and return the page without it in its address."""
+    name, count = page.query.get("done"), page.query.get("count")
+    if name in _NOTICES and count and count.isdecimal():
+        with row().props("role=status"):
+            ui.label(page.text(f"done_{name}", count=count)).classes("mr-good")
+    query = {key: value for key, value in page.query.items() if key not in ("done", "count")}
+    return replace(page, query=query)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from memrecall.agent import RecallResult
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.trace_view import recall_facts
+from memrecall.dashboard.pages.recalls import recall_facts
 from memrecall.server.http.openapi import load_examples
 from tests.model.openai_server import ModelServer, refusal
 from tests.server.server_process import ServerProcess

@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -64,35 +64,50 @@ def _read(folder: Path, _version: int) -> EvaluationRun:
     return RunFolder(folder).read()
 
 
-async def _read_labels(page: Page) -> list[Question]:
-    """Return the labelled questions of the users that the key may see, the latest first."""
-    principal, store = await page.principal(), page.library.store
-    labels = await store.feedback_list.labelled(principal.users, principal.agent_id)
-    versions = {
-        user: await store.feed(user).version() for user in {item.user_id for item in labels}
-    }
-    zones = {user: version.time_zone for user, version in versions.items() if version}
-    return [Question.from_feedback(label, zones.get(label.user_id)) for label in labels]
-
-
 @register_page("/evaluations", "evaluations")
 async def show_evaluations(page: Page) -> None:
     """Show all runs, the latest first."""
     show_title(page.text("evaluations"))
     runs = (await _list_runs(page))[:_MAX_RUNS]
-    labels, database = await _read_labels(page), page.database_file(await page.principal())
+    principal, store = await page.principal(), page.library.store
+    feedback = await store.feedback_list.labelled(principal.users, principal.agent_id)
+    versions = {
+        user: await store.feed(user).version() for user in {item.user_id for item in feedback}
+    }
+    zones = {user: version.time_zone for user, version in versions.items() if version}
+    labels = [Question.from_feedback(item, zones.get(item.user_id)) for item in feedback]
     _SampleRun(page).draw()  # its timer sends the page as it is at the next wait
-    _draw_set(page, labels, database)
+    _draw_set(page, labels, page.database_file(principal))
     if not runs:
         with card():
             show_empty(page.text("no_runs", folder=_folder(page)))
         return
     if sum(bool(state.metrics) for _, state in runs) > 1:
+        # The main metric of each mode, run by run.
+        series: dict[str, list[Any]] = {}
+        for name, state in reversed(runs):
+            metric, measured = _main_metric(state)
+            if measured:
+                time = datetime.fromisoformat(state.started_at).timestamp() * 1000
+                point = {"name": name, "value": [time, round(measured["value"], 4)]}
+                series.setdefault(f"{state.plan.mode}: {metric}", []).append(point)
+        lines = [
+            {"type": "line", "name": name, "data": points, "symbolSize": 8}
+            for name, points in series.items()
+        ]
         with card(page.text("over_time")):
-            _draw_trend(page, runs)
+            time_chart(page.text("over_time"), lines)
     with card(page.text("runs")):
         for name, state in draw_list(runs):
-            _draw_run(page, name, state)
+            ui.link(name, page.link("/evaluations/run", name=name))
+            metric, measured = _main_metric(state)
+            if measured:
+                ui.label(f"{metric} {format_interval(measured)}")
+            if not state.complete:
+                ui.label(page.text("incomplete")).classes("mr-badge mr-warn")
+            questions = page.text("questions_count", count=state.counts.get("questions", 0))
+            dim_label(f"{state.plan.mode} · {questions}")
+            dim_label(cut_to_minute(state.started_at))
 
 
 class _SampleRun:
@@ -146,26 +161,10 @@ class _SampleRun:
             ui.navigate.reload()
 
 
-def _draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
-    """Draw the main metric of each mode, run by run."""
-    series: dict[str, list[Any]] = {}
-    for name, state in reversed(runs):
-        metric = _main_metric(state)
-        measured = state.metrics.get("overall", {}).get(metric)
-        if measured:
-            time = datetime.fromisoformat(state.started_at).timestamp() * 1000
-            point = {"name": name, "value": [time, round(measured["value"], 4)]}
-            series.setdefault(f"{state.plan.mode}: {metric}", []).append(point)
-    lines = [
-        {"type": "line", "name": name, "data": points, "symbolSize": 8}
-        for name, points in series.items()
-    ]
-    time_chart(page.text("over_time"), lines)
-
-
-def _main_metric(state: RunState) -> str:
-    """Return the most important metric of a run's mode."""
-    return MAIN_METRICS[state.plan.mode][0]
+def _main_metric(state: RunState) -> tuple[str, dict[str, Any] | None]:
+    """Return the most important metric of a run's mode, and its value if there is one yet."""
+    name = MAIN_METRICS[state.plan.mode][0]
+    return name, state.metrics.get("overall", {}).get(name)
 
 
 def _draw_set(page: Page, questions: Sequence[Question], database: str | None) -> None:
@@ -190,31 +189,16 @@ def _draw_set(page: Page, questions: Sequence[Question], database: str | None) -
                     ui.link(question.query[:200], page.link("/recalls/trace", **link))
                     dim_label(f"{question.user_id} · {len(question.evidence)}")
         dim_label(page.text("evaluation_commands"))
-        show_code(page, _describe_commands(users, database))
-
-
-def _describe_commands(users: Sequence[str], database: str | None) -> str:
-    """Return the commands that evaluate with the questions of some users."""
-    option = f" --db {shlex.quote(database)}" if database else ""
-    exports = [
-        f"memrecall export --user {shlex.quote(user)}{option} >> corpus.jsonl" for user in users
-    ]
-    shown = exports[:_MAX_COMMANDS] + (["…"] if len(exports) > _MAX_COMMANDS else [])
-    files = f"--corpus corpus.jsonl --queries {_QUESTION_FILE}"
-    return "\n".join([*shown, f"memrecall eval run {files} --mode recall --out feedback"])
-
-
-def _draw_run(page: Page, name: str, state: RunState) -> None:
-    ui.link(name, page.link("/evaluations/run", name=name))
-    metric = _main_metric(state)
-    measured = state.metrics.get("overall", {}).get(metric)
-    if measured:
-        ui.label(f"{metric} {format_interval(measured)}")
-    if not state.complete:
-        ui.label(page.text("incomplete")).classes("mr-badge mr-warn")
-    questions = state.counts.get("questions", 0)
-    dim_label(f"{state.plan.mode} · {page.text('questions_count', count=questions)}")
-    dim_label(cut_to_minute(state.started_at))
+        option = f" --db {shlex.quote(database)}" if database else ""
+        commands = [
+            f"memrecall export --user {shlex.quote(user)}{option} >> corpus.jsonl"
+            for user in users[:_MAX_COMMANDS]
+        ]
+        if len(users) > _MAX_COMMANDS:
+            commands.append("…")
+        files = f"--corpus corpus.jsonl --queries {_QUESTION_FILE}"
+        commands.append(f"memrecall eval run {files} --mode recall --out feedback")
+        show_code(page, "\n".join(commands))
 
 
 @register_page("/evaluations/run", "run")
@@ -237,22 +221,16 @@ async def show_run(page: Page) -> None:
     if not metrics:
         show_empty(page.text("no_answers"))
         return
-    with card(page.text("figures")):
-        _draw_table(page, metrics)
-
-
-def _draw_table(page: Page, metrics: Mapping[str, Any]) -> None:
-    """Draw all metrics: one row per metric, one column per category."""
+    # One row per metric, one column per category.
     categories = {OVERALL: metrics["overall"], **metrics["categories"]}
     columns = [{"name": "metric", "label": page.text("figure"), "field": "metric", "align": "left"}]
     columns += [
         {"name": name, "label": name, "field": name, "align": "right"} for name in categories
     ]
-    rows = [
-        {
-            "metric": metric,
-            **{name: format_interval(values.get(metric)) for name, values in categories.items()},
-        }
-        for metric in metrics["overall"]
-    ]
-    ui.table(columns=columns, rows=rows, row_key="metric").props("flat dense").classes("mr-table")
+    rows = []
+    for metric in metrics["overall"]:
+        values = {name: format_interval(of.get(metric)) for name, of in categories.items()}
+        rows.append({"metric": metric, **values})
+    with card(page.text("figures")):
+        table = ui.table(columns=columns, rows=rows, row_key="metric")
+        table.props("flat dense").classes("mr-table")

@@ -1,5 +1,6 @@
 """The explorer's knowledge graph, as a drawing and as a list."""
 
+from collections import Counter
 from typing import Any
 
 from nicegui import ui
@@ -31,7 +32,13 @@ async def show_graph(page: Page) -> None:
     if not await draw_explorer_head(page):
         return
     center = page.query.get("center", "")
-    relations = await _read_relations(page, center)
+    stored = await page.library.current_graph(await page.scope())
+    if center:
+        ids = [entity.entity_id for entity in await stored.entities([center])]
+        around = await stored.around(ids, limit=_MAX_RELATIONS)
+        relations = [relation for _, _, relation in around]
+    else:
+        relations = await stored.latest(_MAX_RELATIONS)
     with card(page.term("entity", center) or page.text("latest_relations")):
         if center:
             with row():
@@ -42,75 +49,58 @@ async def show_graph(page: Page) -> None:
         _draw_graph(page, relations, center)
     with card(page.text("relations")):
         for relation in draw_list(relations[:MAX_LISTED]):
-            _draw_relation(page, relation)
-
-
-async def _read_relations(page: Page, center: str) -> list[StoredRelation]:
-    stored = await page.library.current_graph(await page.scope())
-    if not center:
-        return await stored.latest(_MAX_RELATIONS)
-    ids = [entity.entity_id for entity in await stored.entities([center])]
-    return [relation for _, _, relation in await stored.around(ids, limit=_MAX_RELATIONS)]
+            source, destination = (
+                (page.term("entity", name), page.user_link("/explorer/graph", center=name))
+                for name in (relation.source, relation.destination)
+            )
+            ui.link(*source).classes("mr-end-of-tie")
+            dim_label(page.term("relation", relation.relationship))
+            ui.link(*destination).classes("mr-end-of-tie")
+            for message_id in relation.source_message_ids[:3]:
+                target = page.user_link("/explorer", around=message_id)
+                ui.link(page.text("said_here"), target).classes("mr-small mr-end-of-tie")
 
 
 def _draw_graph(page: Page, relations: list[StoredRelation], center: str) -> None:
-    degrees: dict[str, int] = {}
+    degrees = Counter(name for each in relations for name in (each.source, each.destination))
+    nodes = [
+        {
+            "id": name,
+            "name": truncate_text(page.term("entity", name), _NAME_LENGTH),
+            "symbolSize": min(12 + 4 * degree, 44),
+            "itemStyle": {"color": PALETTE[1] if name == center else PALETTE[0]},
+        }
+        for name, degree in degrees.items()
+    ]
+    links = []
     for relation in relations:
-        for name in (relation.source, relation.destination):
-            degrees[name] = degrees.get(name, 0) + 1
-    options: dict[str, Any] = {
-        "series": [
-            {
-                "type": "graph",
-                "layout": "force",
-                "roam": True,
-                "draggable": True,
-                "force": {
-                    "repulsion": 420,
-                    "edgeLength": 110,
-                    "gravity": 0.17,  # keeps what nothing connects inside the drawing
-                    "layoutAnimation": False,
-                },
-                "lineStyle": {"color": "#8a93a3", "opacity": 0.9},
-                "label": {"show": True, "position": "bottom", **TEXT_COLOR},
-                "edgeLabel": {"show": len(relations) <= 40, "fontSize": 11, **TEXT_COLOR},
-                "edgeSymbol": ["none", "arrow"],
-                "edgeSymbolSize": 7,
-                "data": [
-                    _node(page, name, count, name == center) for name, count in degrees.items()
-                ],
-                "links": [_edge(page, relation) for relation in relations],
-            }
-        ]
+        name = page.term("relation", relation.relationship)
+        # The chart would read a brace as the beginning of a placeholder.
+        label = {"formatter": name[:_NAME_LENGTH].replace("{", "(")}
+        links.append({"source": relation.source, "target": relation.destination, "label": label})
+    series = {
+        "type": "graph",
+        "layout": "force",
+        "roam": True,
+        "draggable": True,
+        "force": {
+            "repulsion": 420,
+            "edgeLength": 110,
+            "gravity": 0.17,  # keeps what nothing connects inside the drawing
+            "layoutAnimation": False,
+        },
+        "lineStyle": {"color": "#8a93a3", "opacity": 0.9},
+        "label": {"show": True, "position": "bottom", **TEXT_COLOR},
+        "edgeLabel": {"show": len(relations) <= 40, "fontSize": 11, **TEXT_COLOR},
+        "edgeSymbol": ["none", "arrow"],
+        "edgeSymbolSize": 7,
+        "data": nodes,
+        "links": links,
     }
-    element = chart(options, page.text("graph")).classes("mr-tall")
+    element = chart({"series": [series]}, page.text("graph")).classes("mr-tall")
 
     def open_node(event: Any) -> None:
         if event.data_type == "node":
             ui.navigate.to(page.user_link("/explorer/graph", center=event.data["id"]))
 
     element.on_point_click(open_node)
-
-
-def _node(page: Page, name: str, degree: int, is_center: bool) -> dict[str, Any]:
-    label = truncate_text(page.term("entity", name), _NAME_LENGTH)
-    color = PALETTE[1] if is_center else PALETTE[0]
-    size = min(12 + 4 * degree, 44)
-    return {"id": name, "name": label, "symbolSize": size, "itemStyle": {"color": color}}
-
-
-def _edge(page: Page, relation: StoredRelation) -> dict[str, Any]:
-    name = page.term("relation", relation.relationship)
-    label = {"formatter": name[:_NAME_LENGTH].replace("{", "(")}
-    return {"source": relation.source, "target": relation.destination, "label": label}
-
-
-def _draw_relation(page: Page, relation: StoredRelation) -> None:
-    for name in (relation.source, relation.destination):
-        if name == relation.destination:
-            dim_label(page.term("relation", relation.relationship))
-        target = page.user_link("/explorer/graph", center=name)
-        ui.link(page.term("entity", name), target).classes("mr-end-of-tie")
-    for message_id in relation.source_message_ids[:3]:
-        source = page.user_link("/explorer", around=message_id)
-        ui.link(page.text("said_here"), source).classes("mr-small mr-end-of-tie")

@@ -10,10 +10,9 @@ from memrecall.dashboard import widgets
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.pages.spaces import draw_who_can_see
-from memrecall.dashboard.repair import go_with_notice, take_notice
 from memrecall.memory.summaries import summarise_text
 from memrecall.search import LexicalQuery, SemanticQuery
-from memrecall.store import MemoryQuery, MessageFilter, StoredSession, StoredSummary
+from memrecall.store import MemoryQuery, MessageFilter
 from memrecall.text.query import parse_query, positive_words
 from memrecall.text.snippets import snippets
 from memrecall.text_length import truncate_text
@@ -31,7 +30,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 @register_page("/explorer", "explorer")
 async def show_messages(page: Page) -> None:
     """Show messages page by page, search results, or the neighbours of one message."""
-    page = take_notice(page)
+    page = widgets.take_notice(page)
     if not await draw_explorer_head(page):
         return
     zone = await widgets.user_time_zone(page)
@@ -56,13 +55,12 @@ def _draw_filters(page: Page) -> None:
         field = ui.input(page.text("filter_session"), value=query.get("session", ""))
         field.props("name=session outlined dense")
         for name in ("since", "until"):
-            _draw_day(page.text(f"filter_{name}"), name, query.get(name, ""))
-
-
-def _draw_day(label: str, name: str, value: str) -> None:
-    field = ui.input(label, value=value).props(f"name={name} outlined dense stack-label")
-    if not value or _DATE.fullmatch(value):  # the picker would drop a time that a link contains
-        field.props("type=date min=0002-01-01 max=9998-12-31")
+            value = query.get(name, "")
+            field = ui.input(page.text(f"filter_{name}"), value=value)
+            field.props(f"name={name} outlined dense stack-label")
+            # The picker would drop a time that a link contains.
+            if not value or _DATE.fullmatch(value):
+                field.props("type=date min=0002-01-01 max=9998-12-31")
 
 
 def _read_filter(page: Page, zone: tzinfo) -> MessageFilter:
@@ -128,7 +126,8 @@ async def _draw_results(page: Page, zone: tzinfo) -> None:
 
 async def _draw_neighbors(page: Page, zone: tzinfo) -> None:
     key = page.query["around"]
-    timeline = page.library.store.timeline(await page.scope())
+    scope = await page.scope()
+    timeline = page.library.store.timeline(scope)
     neighbors = (await timeline.neighbors(key, before=NEIGHBORS, after=NEIGHBORS)).items
     page.service.metrics.count_search("neighbors")
     with widgets.card(page.text("around")):
@@ -140,16 +139,12 @@ async def _draw_neighbors(page: Page, zone: tzinfo) -> None:
         for message in neighbors:
             _draw_message(page, message, zone, is_anchor=message.message_id == key)
     draw_who_can_see(page, key)
+    # The memories of the anchor's session whose sources are shown.
     anchor = next(message for message in neighbors if message.message_id == key)
-    await _draw_memories(page, anchor, {message.message_id for message in neighbors})
-
-
-async def _draw_memories(page: Page, anchor: Message, message_ids: set[str]) -> None:
-    """Draw the memories of the anchor's session whose sources are shown."""
     query = MemoryQuery(session_id=anchor.session_id, superseded=True)
-    scope = await page.scope()
     stored = await page.library.store.memories(scope).page(query, limit=_MAX_MEMORIES)
-    memories = [item for item in stored.items if message_ids.intersection(item.source_message_ids)]
+    shown = {message.message_id for message in neighbors}
+    memories = [item for item in stored.items if shown.intersection(item.source_message_ids)]
     with widgets.card(page.text("learnt_here")):
         if not memories:
             widgets.show_empty(page.text("nothing_learnt"))
@@ -186,65 +181,43 @@ def _draw_message(
                 widgets.dim_label(f"{score:.2f}")
             if message.content_type != "text":
                 widgets.dim_label(message.content_type)
-            if is_deleted:
-                _draw_restoration(page, message)
-            else:
-                _draw_deletion(page, message)
-            _draw_erasure(page, message)
-        widgets.highlighted_text(_excerpt(message.content, words or []))
+            _draw_buttons(page, message, is_deleted=is_deleted)
+        text = truncate_text(message.content, MAX_CHARS)
+        if words:
+            marks = {"before": widgets.MARK_START, "after": widgets.MARK_END}
+            text = "\n".join(snippets(message.content, words, length=240, limit=1, **marks))
+        widgets.highlighted_text(text)
 
 
-def _draw_deletion(page: Page, message: Message) -> None:
-    """Draw the button that hides a message, with confirmation."""
+def _draw_buttons(page: Page, message: Message, *, is_deleted: bool) -> None:
+    """Draw the buttons that hide a message or show it again, and erase it."""
+    key, quoted = message.message_id, message.content[:_QUOTED]
+    # The page without the message, which it may be about.
+    target = page.link_here(around=None) if page.query.get("around") == key else page.url
 
-    async def delete(_: bool) -> None:
-        report = await (await page.writable_memory()).delete_message(message.message_id)
-        name = "message_deleted" if report["deleted"] else "message_gone"
-        go_with_notice(_without(page, message), name, len(report["memories"]))
-
-    async def ask() -> None:
-        question = page.text("ask_delete_message", text=message.content[:_QUOTED])
-        await widgets.confirm(page, question, page.text("delete"), delete, removes=True)
-
-    widgets.icon_button(page, "delete_message", "delete", ask)
-
-
-def _draw_restoration(page: Page, message: Message) -> None:
-    """Draw the button that takes the deletion of a message back."""
+    async def delete() -> None:
+        question = page.text("ask_delete_message", text=quoted)
+        if await widgets.confirm(page, question, page.text("delete"), removes=True):
+            report = await (await page.writable_memory()).delete_message(key)
+            name = "message_deleted" if report["deleted"] else "message_gone"
+            widgets.go_with_notice(target, name, len(report["memories"]))
 
     async def restore() -> None:
-        await (await page.writable_memory()).undo(message.message_id)
-        go_with_notice(page.url, "message_restored")
+        await (await page.writable_memory()).undo(key)
+        widgets.go_with_notice(page.url, "message_restored")
 
-    widgets.icon_button(page, "restore_message", "undo", restore)
+    async def purge() -> None:
+        question = page.text("ask_purge_message", text=quoted)
+        if await widgets.confirm(page, question, page.text("purge"), removes=True):
+            report = await (await page.writable_memory()).purge(key)
+            name = "message_erased" if report["purged"] else "message_gone"
+            widgets.go_with_notice(target, name, len(report["memories"]))
 
-
-def _draw_erasure(page: Page, message: Message) -> None:
-    """Draw the button that erases a message, with confirmation."""
-
-    async def purge(_: bool) -> None:
-        report = await (await page.writable_memory()).purge(message.message_id)
-        name = "message_erased" if report["purged"] else "message_gone"
-        go_with_notice(_without(page, message), name, len(report["memories"]))
-
-    async def ask() -> None:
-        question = page.text("ask_purge_message", text=message.content[:_QUOTED])
-        await widgets.confirm(page, question, page.text("purge"), purge, removes=True)
-
-    widgets.icon_button(page, "purge_message", "delete_forever", ask)
-
-
-def _without(page: Page, message: Message) -> str:
-    """Return the address of the page without a message, which it may be about."""
-    is_anchor = page.query.get("around") == message.message_id
-    return page.link_here(around=None) if is_anchor else page.url
-
-
-def _excerpt(content: str, words: list[str]) -> str:
-    if words:
-        marks = {"before": widgets.MARK_START, "after": widgets.MARK_END}
-        return "\n".join(snippets(content, words, length=240, limit=1, **marks))
-    return truncate_text(content, MAX_CHARS)
+    if is_deleted:
+        widgets.icon_button(page, "restore_message", "undo", restore)
+    else:
+        widgets.icon_button(page, "delete_message", "delete", delete)
+    widgets.icon_button(page, "purge_message", "delete_forever", purge)
 
 
 @register_page("/explorer/sessions", "sessions")
@@ -260,18 +233,15 @@ async def show_sessions(page: Page) -> None:
         if not stored.items:
             widgets.show_empty(page.text("no_sessions"))
         for item in widgets.draw_list(stored.items):
-            _draw_session(page, item, zone)
+            title = item.session_name or item.opening or item.session_id
+            ui.link(title, page.user_link("/explorer/session", id=item.session_id))
+            if not item.status:
+                ui.label(page.text("ended")).classes("mr-badge")
+            widgets.dim_label(page.text("messages_count", count=f"{item.messages:,}"))
+            widgets.dim_label(format_minute(item.last_time, zone))
+            agent = page.text("of_agent", agent=item.agent_id)
+            widgets.dim_label(f"{item.session_id} · {agent}")
         widgets.draw_pager(page, stored.next_cursor)
-
-
-def _draw_session(page: Page, item: StoredSession, zone: tzinfo) -> None:
-    title = item.session_name or item.opening or item.session_id
-    ui.link(title, page.user_link("/explorer/session", id=item.session_id))
-    if not item.status:
-        ui.label(page.text("ended")).classes("mr-badge")
-    widgets.dim_label(page.text("messages_count", count=f"{item.messages:,}"))
-    widgets.dim_label(format_minute(item.last_time, zone))
-    widgets.dim_label(f"{item.session_id} · {page.text('of_agent', agent=item.agent_id)}")
 
 
 @register_page("/explorer/session", "session")
@@ -300,15 +270,13 @@ async def show_session(page: Page) -> None:
         if layer:
             with widgets.card(page.text(f"level_{name}")):
                 for summary in layer:
-                    _draw_summary(page, summary)
-
-
-def _draw_summary(page: Page, summary: StoredSummary) -> None:
-    with ui.element("div").classes("mr-evidence"):
-        ui.label(summary.text).classes("mr-text")
-        positions = {"first": summary.first_sequence_no, "last": summary.last_sequence_no}
-        if summary.made_by == "text":
-            widgets.dim_label(page.text("excerpts_of", **positions))
-        else:
-            made_by = page.term("made_by", summary.made_by)
-            widgets.dim_label(page.text("summary_of", **positions, by=made_by))
+                    with ui.element("div").classes("mr-evidence"):
+                        ui.label(summary.text).classes("mr-text")
+                        name = "excerpts_of" if summary.made_by == "text" else "summary_of"
+                        source = page.text(
+                            name,
+                            first=summary.first_sequence_no,
+                            last=summary.last_sequence_no,
+                            by=page.term("made_by", summary.made_by),
+                        )
+                        widgets.dim_label(source)

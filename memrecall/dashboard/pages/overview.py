@@ -14,9 +14,8 @@ from pydantic import ValidationError
 
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page, Redirect
-from memrecall.dashboard.pages.recalls import draw_recall
+from memrecall.dashboard.pages.recalls import draw_facts, draw_handoff, draw_recall, stop_text
 from memrecall.dashboard.sample import SAMPLE_USERS, load_sample, read_sample_questions
-from memrecall.dashboard.trace_view import draw_facts, draw_handoff, stop_text
 from memrecall.dashboard.widgets import (
     button_link,
     card,
@@ -35,7 +34,7 @@ from memrecall.errors import NotFound, describe_validation_error
 from memrecall.scope import Permission
 from memrecall.server.auth import MAX_SPACES, Principal
 from memrecall.server.http.recall import RecallHandler, RecallRequest
-from memrecall.store import TraceOutcome, TraceQuery
+from memrecall.store import TraceQuery
 from memrecall.store.traces import SCANNED_TRACES
 
 _PERIOD = timedelta(days=7)  # of the figures about recalls
@@ -52,7 +51,11 @@ async def show_overview(page: Page) -> None:
     """Ask the memory of one user, and show what is stored; on an empty database, where to begin."""
     principal, users = await page.principal(), await page.find_users()
     if users and not page.user:
-        raise Redirect(page.link_here(user=await _preselect_user(page, users)))
+        # The sample's user who speaks the language of the page, or the last active one.
+        latest = await page.library.store.owners.latest_users(_LATEST_USERS)
+        names = (SAMPLE_USERS[page.language], *latest)
+        user = next((name for name in names if name in users), users[0])
+        raise Redirect(page.link_here(user=user))
     show_title(page.text("ask_title" if page.user else "overview"))
     if page.user:
         await _QuestionBox(page).draw()
@@ -60,13 +63,6 @@ async def show_overview(page: Page) -> None:
         _draw_welcome(page, principal)
     elif not page.user:
         await _draw_figures(page, principal)
-
-
-async def _preselect_user(page: Page, users: list[str]) -> str:
-    """Return the sample's user who speaks the language of the page, or the last active one."""
-    latest = await page.library.store.owners.latest_users(_LATEST_USERS)
-    names = (SAMPLE_USERS[page.language], *latest)
-    return next((name for name in names if name in users), users[0])
 
 
 class _QuestionBox:
@@ -87,7 +83,8 @@ class _QuestionBox:
                 self._button = draw_button(page, "ask", self._ask, "search", "unelevated")
             with row():
                 dim_label(page.text("ask_samples"))
-                for question in await self._find_samples():
+                questions = await read_sample_questions(page.library, await page.scope())
+                for question in questions or map(page.text, _GENERAL_QUESTIONS):
                     sample = TextElement(tag="button", text=question).classes("mr-chip")
                     sample.props("type=button").on("click", partial(self._ask_sample, question))
             if self._spaces:
@@ -96,10 +93,6 @@ class _QuestionBox:
         self._answer = ui.element("div").classes("mr-answer").props("aria-live=polite")
         self._stored = ui.element("div").classes("mr-answer")
         await self._draw_stored()
-
-    async def _find_samples(self) -> list[str]:
-        samples = await read_sample_questions(self._page.library, await self._page.scope())
-        return samples or [self._page.text(name) for name in _GENERAL_QUESTIONS]
 
     async def _ask_sample(self, question: str) -> None:
         self._field.set_value(question)
@@ -133,24 +126,20 @@ class _QuestionBox:
 
     async def _draw_stored(self) -> None:
         page, principal = self._page, await self._page.principal()
+        recalls = await page.library.store.trace_list.page(
+            TraceQuery(), _LATEST_RECALLS, users={page.user}, agent_id=principal.agent_id
+        )
         self._stored.clear()
         with self._stored:
-            await self._draw_latest(principal.agent_id)
+            if recalls.items:
+                zone = await user_time_zone(page)
+                with card(page.text("last_recalls")):
+                    for item in draw_list(recalls.items):
+                        draw_recall(page, item, zone)
+                    with row():
+                        target = page.user_link("/recalls")
+                        button_link(page.text("all_recalls"), target, "manage_search")
             await _draw_figures(page, principal)
-
-    async def _draw_latest(self, agent: str | None) -> None:
-        page = self._page
-        recalls = await page.library.store.trace_list.page(
-            TraceQuery(), _LATEST_RECALLS, users={page.user}, agent_id=agent
-        )
-        if not recalls.items:
-            return
-        zone = await user_time_zone(page)
-        with card(page.text("last_recalls")):
-            for item in draw_list(recalls.items):
-                draw_recall(page, item, zone)
-            with row():
-                button_link(page.text("all_recalls"), page.user_link("/recalls"), "manage_search")
 
 
 async def _draw_figures(page: Page, principal: Principal) -> None:
@@ -187,11 +176,16 @@ async def _draw_recalls(page: Page, principal: Principal, users: frozenset[str] 
     )
     if not outcomes:
         return
+    figures = {"recalls": f"{len(outcomes):,}"}
+    if abstained := sum(outcome.abstained for outcome in outcomes):
+        figures["abstentions"] = f"{abstained:,} ({abstained / len(outcomes):.0%})"
+    seconds = median(outcome.seconds for outcome in outcomes)
+    figures["median_duration"] = format_duration(seconds)
     with card(page.text("recalls_of_week")):
         if len(outcomes) == SCANNED_TRACES:
             dim_label(page.text("latest_recalls", count=f"{SCANNED_TRACES:,}"))
         with row():
-            for name, value in _summarize(outcomes).items():
+            for name, value in figures.items():
                 show_fact(page.text(name), value).props(f"data-figure={name}")
         with row():
             reasons = Counter(outcome.stop_reason for outcome in outcomes)
@@ -200,48 +194,12 @@ async def _draw_recalls(page: Page, principal: Principal, users: frozenset[str] 
                 chip_link(f"{stop_text(page, reason)}: {count:,}", target, is_current=False)
 
 
-def _summarize(outcomes: list[TraceOutcome]) -> dict[str, str]:
-    """Return the figures of some recalls by name; without abstentions, there is no such figure."""
-    figures = {"recalls": f"{len(outcomes):,}"}
-    if abstained := sum(outcome.abstained for outcome in outcomes):
-        figures["abstentions"] = f"{abstained:,} ({abstained / len(outcomes):.0%})"
-    seconds = median(outcome.seconds for outcome in outcomes)
-    return {**figures, "median_duration": format_duration(seconds)}
-
-
 def _draw_welcome(page: Page, principal: Principal) -> None:
     """Draw what a visitor of an empty database can do."""
-    with card(page.text("welcome")):
-        ui.label(page.text("welcome_hint"))
-    with ui.element("div").classes("mr-grid mr-halves"):
-        if not principal.read_only:
-            _draw_sample(page)
-        for name, code in _ways_in(page, principal).items():
-            with card(page.text(f"way_{name}")):
-                ui.label(page.text(f"way_{name}_hint"))
-                show_code(page, code)
-
-
-def _draw_sample(page: Page) -> None:
-    async def load() -> None:
-        principal = await page.principal()
-        principal.require_write()
-        if principal.users is not None:
-            raise NotFound("the key has no access to the users of the sample")
-        button.props("loading")
-        await load_sample(page.library)
-        ui.navigate.to(page.link("/", user=SAMPLE_USERS[page.language]))
-
-    with card(page.text("sample")):
-        ui.label(page.text("sample_hint"))
-        button = draw_button(page, "load_sample", load, "download", "unelevated")
-
-
-def _ways_in(page: Page, principal: Principal) -> dict[str, str]:
-    """Return the commands that store data here; only operators see the path of the database."""
+    # Only operators see the path of the database.
     location = page.database_file(principal) or "memory.db"
     option = f"--db {shlex.quote(location)}"
-    return {
+    commands = {
         "import": f"memrecall import conversations.json --user me {option}",
         "python": (
             "from memrecall import Memory\n\n"
@@ -251,3 +209,24 @@ def _ways_in(page: Page, principal: Principal) -> dict[str, str]:
         ),
         "mcp": f"claude mcp add memrecall -- memrecall mcp --user me {option}",
     }
+
+    async def load() -> None:
+        current = await page.principal()
+        current.require_write()
+        if current.users is not None:
+            raise NotFound("the key has no access to the users of the sample")
+        button.props("loading")
+        await load_sample(page.library)
+        ui.navigate.to(page.link("/", user=SAMPLE_USERS[page.language]))
+
+    with card(page.text("welcome")):
+        ui.label(page.text("welcome_hint"))
+    with ui.element("div").classes("mr-grid mr-halves"):
+        if not principal.read_only:
+            with card(page.text("sample")):
+                ui.label(page.text("sample_hint"))
+                button = draw_button(page, "load_sample", load, "download", "unelevated")
+        for name, code in commands.items():
+            with card(page.text(f"way_{name}")):
+                ui.label(page.text(f"way_{name}_hint"))
+                show_code(page, code)

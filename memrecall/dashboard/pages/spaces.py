@@ -85,7 +85,7 @@ async def show_space(page: Page) -> None:
         if scope.role is SpaceRole.ADMIN:
             widgets.draw_button(page, "add_member", partial(_edit_member, page, {}), "person_add")
         elif scope.author:
-            widgets.draw_button(page, "leave", partial(_ask_to_leave, page, space.name), "logout")
+            widgets.draw_button(page, "leave", partial(_leave, page, space.name), "logout")
     await draw_changes(page)
 
 
@@ -99,29 +99,28 @@ def _draw_member(page: Page, member: dict[str, Any]) -> None:
 
 
 def _draw_actions(page: Page, member: dict[str, Any]) -> None:
-    async def remove(_: bool) -> None:
-        scope = await page.writable_scope()
-        await page.library.store.spaces.remove_member(scope, member["member"])
-        ui.navigate.reload()
+    is_invited = member["status"] == "invited"
 
-    if member["status"] == "invited":
-        widgets.icon_button(page, "withdraw", "person_remove", partial(remove, True), **member)
-        return
-    question, action = (page.text(name, **member) for name in ("ask_remove", "remove"))
-    ask = partial(widgets.confirm, page, question, action, remove, removes=True)
-    edit = partial(_edit_member, page, member)
-    widgets.icon_button(page, "edit_member", "edit", edit, **member)
-    widgets.icon_button(page, "remove", "person_remove", ask, **member)
+    async def remove() -> None:
+        question, action = page.text("ask_remove", **member), page.text("remove", **member)
+        if is_invited or await widgets.confirm(page, question, action, removes=True):
+            scope = await page.writable_scope()
+            await page.library.store.spaces.remove_member(scope, member["member"])
+            ui.navigate.reload()
+
+    if not is_invited:
+        edit = partial(_edit_member, page, member)
+        widgets.icon_button(page, "edit_member", "edit", edit, **member)
+    name = "withdraw" if is_invited else "remove"
+    widgets.icon_button(page, name, "person_remove", remove, **member)
 
 
-async def _ask_to_leave(page: Page, name: str) -> None:
-    async def leave(_: bool) -> None:
+async def _leave(page: Page, name: str) -> None:
+    question = page.text("ask_leave", name=name)
+    if await widgets.confirm(page, question, page.text("leave"), removes=True):
         scope = await page.writable_scope()
         await page.library.store.spaces.remove_member(scope, str(scope.member))
         ui.navigate.to(page.user_link("/spaces"))
-
-    question = page.text("ask_leave", name=name)
-    await widgets.confirm(page, question, page.text("leave"), leave, removes=True)
 
 
 async def _edit_member(page: Page, member: dict[str, Any]) -> None:

@@ -12,13 +12,11 @@ from memrecall.dashboard import widgets
 from memrecall.dashboard.auth import SEE_OTHER
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, WORDS, Page
-from memrecall.dashboard.repair import go_with_notice
 from memrecall.errors import MemrecallError
 from memrecall.scope import Permission
 from memrecall.server.auth import KEY_ACTOR
 from memrecall.server.errors import RequestError
 from memrecall.server.http.users import ErasureQuery, ExportQuery, erase_user, export_user
-from memrecall.store import AuditEntry
 from memrecall.types import format_minute
 
 EXPORT = "/explorer/export"
@@ -44,7 +42,14 @@ async def draw_changes(page: Page) -> None:
             widgets.show_empty(page.text("no_changes"))
         actors = await name_actors(page, {entry.actor for entry in stored.items})
         for entry in widgets.draw_list(stored.items):
-            _draw_entry(page, entry)
+            name, key = f"action_{entry.action}", entry.target or ""
+            ui.label(page.text(name) if name in WORDS else entry.action).classes("mr-badge")
+            if key and entry.action in ("update", "delete", "undo"):
+                ui.link(key, page.user_link("/explorer/memory", key=key))
+            else:
+                ui.label(key).classes("mr-grow")
+            if entry.count > 1:
+                widgets.dim_label(page.text("rows_count", count=entry.count))
             at = format_minute(entry.at, zone) if entry.at else ""
             widgets.dim_label(f"{at} · {actors[entry.actor]}")
         if stored.next_after:
@@ -66,18 +71,6 @@ async def name_actors(page: Page, actors: set[str]) -> dict[str, str]:
     return {actor: named.get(actor, actor) for actor in actors}
 
 
-def _draw_entry(page: Page, entry: AuditEntry) -> None:
-    name = f"action_{entry.action}"
-    ui.label(page.text(name) if name in WORDS else entry.action).classes("mr-badge")
-    key = entry.target or ""
-    if key and entry.action in ("update", "delete", "undo"):
-        ui.link(key, page.user_link("/explorer/memory", key=key))
-    else:
-        ui.label(key).classes("mr-grow")
-    if entry.count > 1:
-        widgets.dim_label(page.text("rows_count", count=entry.count))
-
-
 @register_page("/explorer/user", "user_data")
 async def show_user_data(page: Page) -> None:
     """Show what is stored of a user, and offer to export or erase it."""
@@ -95,14 +88,12 @@ async def show_user_data(page: Page) -> None:
     with widgets.card(page.text("export_user")):
         ui.label(page.text("export_hint")).classes("mr-text")
         with widgets.row():
-            widgets.draw_button(page, "export_user", lambda: _ask_export(page), "download")
+            widgets.draw_button(page, "export_user", partial(_export, page), "download")
     with widgets.card(page.text("erase_user")):
         ui.label(page.text("erase_hint")).classes("mr-text")
         with widgets.row():
-            look = "outline color=negative"
-            widgets.draw_button(
-                page, "erase_user", lambda: _ask_erase(page), "delete_forever", look
-            )
+            erase, look = partial(_erase, page), "outline color=negative"
+            widgets.draw_button(page, "erase_user", erase, "delete_forever", look)
 
 
 async def _draw_extraction(page: Page) -> None:
@@ -119,48 +110,42 @@ async def _draw_extraction(page: Page) -> None:
             if page.service.model_client is None:
                 widgets.dim_label(page.text("extract_no_model"))
             else:
-                widgets.draw_button(page, "extract", lambda: _ask_extract(page), "psychology")
+                widgets.draw_button(page, "extract", partial(_extract, page), "psychology")
         for item in widgets.draw_list(await memory.extractions()):
             run, count = str(item["run"]), int(item["messages"])
             ui.label(running.pop(run, "") or page.text("extract_run", messages=count))
             widgets.dim_label(run)
-            ask = partial(_ask_undo_extraction, page, run, count)
-            widgets.draw_button(page, "undo_extraction", ask, "undo", "flat dense size=sm")
+            undo = partial(_undo_extraction, page, run, count)
+            widgets.draw_button(page, "undo_extraction", undo, "undo", "flat dense size=sm")
         for progress in running.values():  # they have stored nothing yet
             ui.label(progress)
 
 
-async def _ask_extract(page: Page) -> None:
-    async def extract(_: bool) -> None:
-        await (await page.writable_memory()).extract_stored(background=True)
-        ui.navigate.reload()
-
+async def _extract(page: Page) -> None:
     memory = await page.writable_memory()
     counts = await memory.extract_stored(dry_run=True)
     if not counts["messages"]:
         ui.notify(page.text("extract_nothing"))
         return
     shown = {name: f"{counts[name]:,}" for name in ("messages", "calls", "tokens")}
-    await widgets.confirm(page, page.text("ask_extract", **shown), page.text("extract"), extract)
+    if await widgets.confirm(page, page.text("ask_extract", **shown), page.text("extract")):
+        await (await page.writable_memory()).extract_stored(background=True)
+        ui.navigate.reload()
 
 
-async def _ask_undo_extraction(page: Page, run: str, count: int) -> None:
-    async def undo(_: bool) -> None:
+async def _undo_extraction(page: Page, run: str, count: int) -> None:
+    question = page.text("ask_undo_extraction", messages=count)
+    if await widgets.confirm(page, question, page.text("undo_extraction")):
         await (await page.writable_memory()).undo_extraction(run)
         ui.navigate.reload()
 
-    question = page.text("ask_undo_extraction", messages=count)
-    await widgets.confirm(page, question, page.text("undo_extraction"), undo)
 
-
-async def _ask_export(page: Page) -> None:
-    async def export(_: bool) -> None:
+async def _export(page: Page) -> None:
+    question = page.text("ask_export_user", user=page.user)
+    if await widgets.confirm(page, question, page.text("export_user")):
         # Refused here, where it can be said; the response is made again for the download.
         await export_user(page.user, ExportQuery(), await page.request_context())
         ui.navigate.to(page.user_link(EXPORT))
-
-    question = page.text("ask_export_user", user=page.user)
-    await widgets.confirm(page, question, page.text("export_user"), export)
 
 
 @ui.page(EXPORT)
@@ -176,7 +161,7 @@ async def download_export(request: Request) -> Response:
     return response
 
 
-async def _ask_erase(page: Page) -> None:
+async def _erase(page: Page) -> None:
     question = page.text("ask_erase_user", user=page.user)
     async with widgets.open_dialog(page, question, page.text("erase_user"), removes=True) as wait:
         name = ui.input(page.text("user")).props("outlined dense autocomplete=off")
@@ -187,4 +172,4 @@ async def _ask_erase(page: Page) -> None:
     elif is_confirmed:
         response = await erase_user(page.user, ErasureQuery(), await page.request_context())
         counts = json.loads(bytes(response.body))
-        go_with_notice("/explorer", "user_erased", sum(counts.values()))
+        widgets.go_with_notice("/explorer", "user_erased", sum(counts.values()))
