@@ -11,8 +11,6 @@ from memrecall import __version__
 from memrecall.cli import (
     connect,
     evaluation,
-    extraction,
-    hooks,
     maintenance,
     memories,
     messages,
@@ -40,7 +38,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
         "messages": messages.list_messages,
         "neighbors": messages.show_neighbors,
         "delete-message": messages.delete_command,
-        "extract": extraction.extract_command,
+        "extract": messages.extract_command,
         "add": memories.add,
         "memories": memories.memory_commands,
         "sweep": maintenance.sweep_command,
@@ -51,7 +49,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
         "mcp": serve.mcp,
         "connect": connect.connect,
         "disconnect": connect.disconnect,
-        "hook": hooks.hook,
+        "hook": connect.hook,
     },
     "Administration": {
         "doctor": maintenance.doctor,
@@ -73,10 +71,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
-_RESUMABLE = (
-    *(("import",), ("extract",), ("reindex",), ("scan",)),
-    *(("eval", "run"), ("db", "distribute")),
-)
+_RESUMABLE = ("import", "extract", "reindex", "scan", "eval run", "db distribute")
 _HELP = "Long-term memory and recall for LLM agents: find what a user is referring to, offline."
 
 # The parser's base class for usage errors; its module is not public.
@@ -128,12 +123,10 @@ def run_command_line() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     if code == EXIT_INTERRUPTED:  # the parser turns Ctrl-C into this code without a message
-        typer.echo("stopped; run it again to continue" if _is_resumable() else "stopped", err=True)
+        command = {" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3])}
+        is_resumable = not command.isdisjoint(_RESUMABLE)
+        typer.echo("stopped; run it again to continue" if is_resumable else "stopped", err=True)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _is_resumable() -> bool:
-    return any(sys.argv[1 : 1 + len(command)] == list(command) for command in _RESUMABLE)
 
 
 def _describe(error: Any) -> str:

@@ -231,34 +231,32 @@ def list_runs(json: options.Json = False) -> None:
     from memrecall.evaluation.runs import find_runs
 
     folder = load_settings().settings.data_folder() / "runs"
-    items = [_run_fields(path, state) for path, state in find_runs(folder)]
+    items, lines = [], []
+    for path, state in find_runs(folder):
+        metrics = state.metrics.get("overall", {})
+        values = {name: metrics.get(name, {}).get("value") for name in _LISTED_METRICS}
+        item = {
+            "name": path.name,
+            "started_at": state.started_at,
+            "mode": state.plan.mode,
+            "corpus": state.corpus,
+            "questions": state.counts.get("questions", 0),
+            "answered": state.counts.get("answered", 0),
+            "complete": state.complete,
+            **values,
+        }
+        shown = [f"{name} {value:.3f}" for name, value in values.items() if value is not None]
+        total = "" if state.complete else f" of {item['questions']:,}"
+        line = (
+            f"{output.minute_of(state.started_at)}  [bold]{output.escape(path.name)}[/bold]"
+            f"  {state.plan.mode}  {output.escape(state.corpus)}  "
+            f"{item['answered']:,}{total} questions  " + "  ".join(shown)
+        )
+        items.append(item)
+        lines.append(line)
     fields = {"folder": str(folder), "items": items}
     empty = f"no runs in {output.escape(str(folder))}"
-    options.SharedOptions(json=json).print_page(fields, map(_run_line, items), empty)
-
-
-def _run_line(item: dict[str, Any]) -> str:
-    metrics = [f"{name} {item[name]:.3f}" for name in _LISTED_METRICS if item[name] is not None]
-    total = "" if item["complete"] else f" of {item['questions']:,}"
-    return (
-        f"{output.minute_of(item['started_at'])}  [bold]{output.escape(item['name'])}"
-        f"[/bold]  {item['mode']}  {output.escape(item['corpus'])}  "
-        f"{item['answered']:,}{total} questions  " + "  ".join(metrics)
-    )
-
-
-def _run_fields(path: Path, state: Any) -> dict[str, Any]:
-    metrics = state.metrics.get("overall", {})
-    return {
-        "name": path.name,
-        "started_at": state.started_at,
-        "mode": state.plan.mode,
-        "corpus": state.corpus,
-        "questions": state.counts.get("questions", 0),
-        "answered": state.counts.get("answered", 0),
-        "complete": state.complete,
-        **{name: metrics.get(name, {}).get("value") for name in _LISTED_METRICS},
-    }
+    options.SharedOptions(json=json).print_page(fields, lines, empty)
 
 
 @evaluation_commands.command("baseline")
@@ -271,7 +269,10 @@ def write_baseline(
     from memrecall.evaluation.compare import render_baseline
 
     text = render_baseline(_read_measured(run))
-    output.write_file(out, text)
+    try:
+        out.write_text(text, "utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"cannot write {out}: {error.strerror}") from None
     fields = {"file": str(out), "bytes": len(text.encode())}
     text = f"written to {output.escape(str(out))}"
     options.SharedOptions(json=json).print_outcome(text, fields)

@@ -1,7 +1,6 @@
 """`stats`, `reindex`, `scan`, `sweep`, `compact`, `backup`, `restore`, `doctor` and `db`."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,7 +135,7 @@ def scan_command(
 ) -> None:
     """Count the secrets and personal data that are stored, by kind and user; none is shown.
 
-    --apply redacts and tags them in messages, memories, their history and all that is made of them.
+    --apply redacts and tags them in messages, memories, history and derived data.
     """
     is_shown = output.console(errors=True).is_terminal
     result = shared.with_library(lambda library: library.scan(is_shown, apply=apply))
@@ -226,21 +225,19 @@ def doctor(
     ports = {} if quick else LOCAL_PORTS
     work = diagnose(arguments, load_embedder=not quick, ask_model=model, deep=deep, ports=ports)
     diagnosis = asyncio.run(work)
-    shared.print_page(diagnosis.as_dict(), _diagnosis_lines(diagnosis))
-    if not diagnosis.is_ok:
-        raise typer.Exit(EXIT_UNHEALTHY)
-
-
-def _diagnosis_lines(diagnosis: Any) -> Iterator[str]:
+    lines = []
     for finding in diagnosis.findings:
         status = "[green]ok[/green]  " if finding.is_ok else "[red]bad[/red] "
         status = "[yellow]warn[/yellow]" if finding.is_warning else status
-        yield f"{status} {finding.subject:<12} {output.escape(finding.message)}"
+        lines.append(f"{status} {finding.subject:<12} {output.escape(finding.message)}")
     changed = diagnosis.changed_settings()
-    yield "\n[bold]settings[/bold]" + ("" if changed else "  all have their defaults")
+    lines.append("\n[bold]settings[/bold]" + ("" if changed else "  all have their defaults"))
     for name in changed:
         value, origin = output.escape(str(diagnosis.settings[name])), diagnosis.origins[name]
-        yield f"     {name:<18} {value} [dim]({origin})[/dim]"
+        lines.append(f"     {name:<18} {value} [dim]({origin})[/dim]")
+    shared.print_page(diagnosis.as_dict(), lines)
+    if not diagnosis.is_ok:
+        raise typer.Exit(EXIT_UNHEALTHY)
 
 
 @database_commands.command("distribute")

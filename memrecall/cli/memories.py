@@ -28,14 +28,11 @@ Sources = Annotated[
 ]
 KindsOption = Annotated[str, Option(help="memories, messages or all.")]
 
+_MAX_QUOTE = 200  # characters of a source
 _ONE = "Options of one memory that is stored as it is"
 _TRUNCATED = "[yellow]longer than 100 KB: the content was truncated[/yellow]"
 
 memory_commands = options.CommandGroup(help="Add, list, search, update and delete memories.")
-
-
-def _read_text(text: str) -> str:
-    return sys.stdin.read() if text == "-" else text
 
 
 def _store_memory(
@@ -112,7 +109,7 @@ def add(
     ] = None,
 ) -> None:
     """Store a user's message and, with a model, its facts; or one memory as it is."""
-    content = _read_text(text)
+    content = sys.stdin.read() if text == "-" else text
     extra = options.read_object("--metadata", metadata)
     described = {
         "memory_key": key,
@@ -161,6 +158,35 @@ def _read_filter(text: str | None) -> dict[str, Any] | None:
     return None if text is None else options.read_object("--filter", text)
 
 
+def _describe_memory(item: dict[str, Any]) -> str:
+    """Return a memory as a line of a list."""
+    score = f"[bold]{item['score']:.2f}[/bold] " if "score" in item else ""
+    labels = [item["memory_type"], *(name for name in ("pinned", "truncated") if item.get(name))]
+    if item.get("valid_to"):
+        labels.append(f"until {item['valid_to'][:10]}")
+    labels += _conflict_labels(item)
+    if item.get("space"):
+        from memrecall.search.results import describe_origin
+
+        labels.append(describe_origin(item["space"], item["author"], item["created_at"]))
+    if source := item.get("source"):
+        labels.append(f"from: {single_line(source['text'], _MAX_QUOTE)}")
+    created = output.minute_of(item["created_at"])
+    return (
+        f"{score}[dim]{created}[/dim] {output.preview(item['memory'])}  "
+        f"[dim]{output.escape(', '.join(labels))}  {output.escape(item['id'])}[/dim]"
+    )
+
+
+def _conflict_labels(item: dict[str, Any]) -> list[str]:
+    """Return what a claim of another origin conflicts with."""
+    return [
+        f"claim of {item['origin']}, conflicts with {conflict['id']}: "
+        f"{single_line(conflict.get('memory') or '', _MAX_QUOTE)}"
+        for conflict in item.get("conflicts_with", ())
+    ]
+
+
 @memory_commands.command("list")
 def list_command(
     shared: options.UserReadingOptions,
@@ -196,7 +222,7 @@ def list_command(
     if count := page.get("kept_messages"):
         kept = f"{output.count_noun(count, 'message')} {'is' if count == 1 else 'are'} kept"
         empty = f"{empty}; {kept}: list them with --kinds messages"
-    shared.print_page(page, map(output.memory_line, page["results"]), empty=empty)
+    shared.print_page(page, map(_describe_memory, page["results"]), empty=empty)
 
 
 @memory_commands.command("search")
@@ -233,7 +259,7 @@ def search_memories(
         sensitive=allow_sensitive,
     )
     empty = output.escape(result["message"]) or "no results"
-    shared.print_page(result, map(output.memory_line, result["results"]), empty=empty)
+    shared.print_page(result, map(_describe_memory, result["results"]), empty=empty)
 
 
 @memory_commands.command("show")
@@ -242,7 +268,7 @@ def show(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
     item = shared.with_spaces(lambda memory: memory.get(memory_id))
     if item is None:
         raise NotFound(f"there is no memory {memory_id!r}", hint="Check the id and the user")
-    shown = {**item, "conflicts_with": "; ".join(output.conflict_labels(item))}
+    shown = {**item, "conflicts_with": "; ".join(_conflict_labels(item))}
     filled = {name: value for name, value in shown.items() if value not in (None, "", [], {})}
     lines = (f"{name:<18} {output.escape(str(value))}" for name, value in filled.items())
     shared.print_page(item, lines)
@@ -257,7 +283,7 @@ def history(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
         old, new = change["old_memory"], change["new_memory"]
         text = f"{old} → {new}" if old and new and old != new else new or old
         reason = f" ({change['reason']})" if change["reason"] else ""
-        quotes = [single_line(message["text"], output.MAX_QUOTE) for message in change["said"]]
+        quotes = [single_line(message["text"], _MAX_QUOTE) for message in change["said"]]
         said = "".join(f", from: {quote}" for quote in quotes)
         undone = " [dim]undone[/dim]" if change["undone"] else ""
         lines.append(

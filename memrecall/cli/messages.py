@@ -1,4 +1,4 @@
-"""`import`, `export`, `messages`, `neighbors` and `delete-message`."""
+"""`import`, `export`, `extract`, `messages`, `neighbors` and `delete-message`."""
 
 import asyncio
 import os
@@ -287,27 +287,27 @@ def export(
     """Export all data of a user, or of one project, as JSON lines for `memrecall import`."""
     if out is None and shared.json:
         raise InvalidArgument("--json requires --out", hint="Add --out FILE, or drop --json")
-    lines = asyncio.run(_export(out, shared))
+
+    async def write() -> int:
+        lines = 0
+        async with (
+            await shared.open() as library,
+            aclosing(library.export_user(shared.user, shared.scope(None).read_project)) as rows,
+        ):
+            await options.suggest_user(library, shared.user)
+            row = await anext(rows)  # fails before a file is created for an unknown user
+            with _create_file(out) as file:
+                while row is not None:
+                    lines += 1
+                    file.write(output.to_json_line(row) + "\n")
+                    row = await anext(rows, None)
+        return lines
+
+    lines = asyncio.run(write())
     if out is not None:
         text = f"{output.count_noun(lines, 'line')} in {output.escape(str(out))}"
         fields = {"user_id": shared.user, "lines": lines, "file": str(out)}
         shared.print_outcome(text, fields)
-
-
-async def _export(out: Path | None, shared: options.UserOptions) -> int:
-    lines = 0
-    async with (
-        await shared.open() as library,
-        aclosing(library.export_user(shared.user, shared.scope(None).read_project)) as rows,
-    ):
-        await options.suggest_user(library, shared.user)
-        row = await anext(rows)  # fails before a file is created for an unknown user
-        with _create_file(out) as file:
-            while row is not None:
-                lines += 1
-                file.write(output.to_json_line(row) + "\n")
-                row = await anext(rows, None)
-    return lines
 
 
 def _create_file(out: Path | None) -> Any:
@@ -412,3 +412,78 @@ def _print_page(page: Any, shared: options.SharedOptions, note: str = "") -> Non
     items = [message.model_dump() for message in page.items]
     fields = {"items": items, "next_cursor": page.next_cursor, "message": note}
     shared.print_page(fields, lines, empty=output.escape(note) or "no messages")
+
+
+def extract_command(
+    shared: options.UserProjectOptions,
+    agent: options.Agent = None,
+    session: options.Session = None,
+    since: Annotated[str | None, Option(help="Only said from a time on, or in 30d.")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Count only; send nothing.")] = False,
+    listing: Annotated[bool, Option("--list", help="List the user's runs.")] = False,
+    undo: Annotated[
+        str | None, Option("--undo", metavar="RUN", help="Take back what a run stored.")
+    ] = None,
+    yes: options.Yes = False,
+) -> None:
+    """Let the model read the stored messages that none has read, as after an import.
+
+    Says first how many messages and about how many tokens it sends. Run it again to continue after
+    an interruption.
+
+    Exit code 0: all messages were read; 1: some could not be read, and are read the next time.
+    """
+    if listing or undo is not None:
+        _manage_extractions(shared, undo, yes=yes)
+        return
+
+    def confirm(counts: dict[str, Any]) -> None:
+        typer.echo(_describe_request(counts), err=True)
+        if not yes:
+            typer.confirm("Send them to the model?", abort=True, err=True)
+
+    report = shared.with_memory(
+        lambda memory: memory.extract_stored(
+            session_id=session,
+            since=options.read_since(since),
+            dry_run=dry_run,
+            confirm=confirm,
+            progress=True,
+        ),
+        agent,
+    )
+    if dry_run or report["run"] is None:
+        text = _describe_request(report) if report["messages"] else "no messages to read"
+        shared.print_outcome(text, report)
+        return
+    read = output.count_noun(report["read"], "message")
+    events = ", ".join(f"{report[name]:,} {name}" for name in ("added", "updated", "ended"))
+    shared.print_outcome(f"{read} read; memories: {events}; run {report['run']}", report)
+    errors = output.console(errors=True)
+    for problem in report["problems"]:
+        errors.print(f"[yellow]{output.escape(problem)}[/yellow]")
+    if report["unread"]:
+        left = output.count_noun(report["unread"], "message")
+        errors.print(f"[red]{left} not read[/red]; run it again to continue")
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def _describe_request(counts: dict[str, Any]) -> str:
+    messages = output.count_noun(counts["messages"], "message")
+    calls = output.count_noun(counts["calls"], "call")
+    return f"{messages} to read: {calls} of the model, about {counts['tokens']:,} tokens"
+
+
+def _manage_extractions(shared: options.SharedOptions, run: str | None, *, yes: bool) -> None:
+    """List a user's runs, or take one back."""
+    if run is None:
+        runs = shared.with_memory(lambda memory: memory.extractions())
+        lines = [f"{r['run']}  {output.count_noun(r['messages'], 'message')}" for r in runs]
+        shared.print_page({"items": runs}, lines, empty="no runs")
+        return
+    if not yes:
+        typer.confirm(f"Take back the memories of {run}?", abort=True, err=True)
+    result = shared.with_memory(lambda memory: memory.undo_extraction(run))
+    memories = output.count_noun(result["memories"], "memory")
+    messages = output.count_noun(result["messages"], "message")
+    shared.print_outcome(f"{memories} changed back; {messages} unread again", result)

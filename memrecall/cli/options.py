@@ -226,7 +226,7 @@ class CommandGroup(typer.Typer):
 
 
 def _expand_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the fields of its dataclass arguments as arguments of their own."""
+    """Return a command with the fields of its dataclass arguments as separate arguments."""
     signature = inspect.signature(function, eval_str=True)
     own = list(signature.parameters.values())
     groups: dict[str, Any] = {
@@ -290,7 +290,7 @@ def build_permissions(
 
 
 def read_project(value: str | None) -> str | None:
-    """Return the project passed with an option: that of a folder, else the name itself."""
+    """Return the project named by an option: a folder's project, else the name itself."""
     from memrecall.importers.projects import find_project
 
     return find_project(value) if value and os.path.isdir(value) else value
@@ -339,6 +339,7 @@ def read_import_options(
     from zoneinfo import ZoneInfo
 
     from memrecall.importers.records import DATE_ORDERS, ReadOptions
+    from memrecall.importers.tables import FIELDS
     from memrecall.types import check_time_zone
 
     order = next((known for known in DATE_ORDERS if known == date_order), None)
@@ -346,18 +347,12 @@ def read_import_options(
         raise InvalidArgument(
             f"--date-order {date_order!r} is not an order", hint="Use dmy, mdy or ymd"
         )
-    return ReadOptions(user, me, order, ZoneInfo(check_time_zone(zone)), _read_columns(columns))
-
-
-def _read_columns(text: str | None) -> dict[str, str]:
-    from memrecall.importers.tables import FIELDS
-
-    pairs = [pair.partition("=") for pair in (text or "").split(",") if pair.strip()]
-    columns = {field.strip(): column.strip() for field, _, column in pairs}
-    for field, column in columns.items():
+    pairs = [pair.partition("=") for pair in (columns or "").split(",") if pair.strip()]
+    names = {field.strip(): column.strip() for field, _, column in pairs}
+    for field, column in names.items():
         if field not in FIELDS or not column:
             raise InvalidArgument(
-                f"--map {text!r} does not name the column of a field",
+                f"--map {columns!r} does not name the column of a field",
                 hint=f"Write it like text=body,time=date; the fields are {', '.join(FIELDS)}",
             )
-    return columns
+    return ReadOptions(user, me, order, ZoneInfo(check_time_zone(zone)), names)

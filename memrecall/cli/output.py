@@ -6,16 +6,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import typer
 
-from memrecall.errors import InvalidArgument
 from memrecall.text.terminal import sanitize
-from memrecall.text_length import single_line
 
-MAX_QUOTE = 200  # characters
 _PREVIEW_LENGTH = 1_000
 
 
@@ -56,14 +52,6 @@ def preview(text: str) -> str:
     return escape(truncate_at_word(text, _PREVIEW_LENGTH))
 
 
-def write_file(file: Path, text: str) -> None:
-    """Write a text file; raise `InvalidArgument` if that is impossible."""
-    try:
-        file.write_text(text, "utf-8")
-    except OSError as error:
-        raise InvalidArgument(f"cannot write {file}: {error.strerror}") from None
-
-
 def minute_of(time: datetime | str) -> str:
     """Format a time to the minute, in UTC; a text stays in its own zone."""
     from memrecall import types
@@ -100,32 +88,3 @@ def spinner(title: str) -> AbstractContextManager[Any]:
     """Show a spinner on stderr, if that is a terminal."""
     terminal = console(errors=True)
     return terminal.status(title) if terminal.is_terminal else nullcontext()
-
-
-def memory_line(item: dict[str, Any]) -> str:
-    """Return a memory as a line of a list."""
-    score = f"[bold]{item['score']:.2f}[/bold] " if "score" in item else ""
-    labels = [item["memory_type"], *(name for name in ("pinned", "truncated") if item.get(name))]
-    if item.get("valid_to"):
-        labels.append(f"until {item['valid_to'][:10]}")
-    labels += conflict_labels(item)
-    if item.get("space"):
-        from memrecall.search.results import describe_origin
-
-        labels.append(describe_origin(item["space"], item["author"], item["created_at"]))
-    if source := item.get("source"):
-        labels.append(f"from: {single_line(source['text'], MAX_QUOTE)}")
-    created = minute_of(item["created_at"])
-    return (
-        f"{score}[dim]{created}[/dim] {preview(item['memory'])}  "
-        f"[dim]{escape(', '.join(labels))}  {escape(item['id'])}[/dim]"
-    )
-
-
-def conflict_labels(item: dict[str, Any]) -> list[str]:
-    """Return what a claim of another origin conflicts with."""
-    return [
-        f"claim of {item['origin']}, conflicts with {conflict['id']}: "
-        f"{single_line(conflict.get('memory') or '', MAX_QUOTE)}"
-        for conflict in item.get("conflicts_with", ())
-    ]

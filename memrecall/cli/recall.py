@@ -1,5 +1,7 @@
 """`recall`, and the `trace` commands that show stored recalls."""
 
+import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +14,12 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.json_objects import parse_json_line
 from memrecall.text.terminal import cut_line, flatten, score_style, usable_width
 
 EXIT_NOT_SEARCHED = 1
 _QUERY_WIDTH = 34  # columns, so that a line of `trace list` has 79
+_MESSAGE_HINT = 'Write messages like {"role": "user", "content": "…"}, one per line or as a list'
 
 Brief = Annotated[bool, Option("--brief", help="One line per tool call.")]
 
@@ -81,14 +85,35 @@ def recall_command(
     conversation = _read_request(query, messages)
     bound = options.read_time("--now", now)
     moment = RecallTime(bound or datetime.now(UTC), bound is not None, time)
-    limits = {"iterations": max_iterations, "seconds": seconds}
+    limits: dict[str, Any] = {"iterations": max_iterations, "seconds": seconds}
+    limits = {name: value for name, value in limits.items() if value is not None}
     scope = shared.scope(agent, session, sensitive=allow_sensitive)
-    with _observe(quiet=shared.json, brief=brief) as observer:
-        result = shared.with_library(
-            lambda library: _recall(
-                library, conversation, scope, moment, cassette, limits, observer
-            )
+
+    async def recall(library: Any) -> Any:
+        from memrecall.agent import Recaller, RecallOptions
+        from memrecall.budget import Limits
+
+        settings = RecallOptions(
+            limits=Limits(**limits), keep_traces_days=library.settings.trace_days
         )
+        client, at = _open_client(library.settings, moment, cassette)
+        try:
+            recaller = Recaller(library, scope, client, settings, clock=lambda: at.now)
+            result = await recaller.recall(
+                conversation,
+                as_of=at.now if at.bounds else None,
+                time=at.period,
+                observer=observer,
+            )
+            if cassette.replay:
+                client.assert_exhausted()
+            return result
+        finally:
+            if client is not None:
+                await client.close()
+
+    with _observe(quiet=shared.json, brief=brief) as observer:
+        result = shared.with_library(recall)
     lines = _recall_view(brief=brief).render_result(result)
     shared.print_page(result.model_dump(mode="json"), lines)
     if not result.handoff.success:
@@ -104,9 +129,7 @@ def _read_request(query: str | None, file: str | None) -> list[Any]:
         if not last:
             raise InvalidArgument("there is no query", hint="Pass a query, or --messages FILE")
         return last
-    from memrecall.cli.conversation_files import read_conversation_file
-
-    messages = read_conversation_file(file)
+    messages = _read_conversation_file(file)
     if not last and messages[-1].role != "user":
         raise InvalidArgument(
             f"the last message of {file} has role {messages[-1].role}, not user",
@@ -115,32 +138,57 @@ def _read_request(query: str | None, file: str | None) -> list[Any]:
     return [*messages, *last]
 
 
-async def _recall(
-    library: Any,
-    conversation: list[Any],
-    scope: Any,
-    moment: RecallTime,
-    cassette: CassetteOptions,
-    limits: dict[str, Any],
-    observer: Callable[[Any], None] | None,
-) -> Any:
-    from memrecall.agent import Recaller, RecallOptions
-    from memrecall.budget import Limits
+def _read_conversation_file(file: str) -> list[Any]:
+    """Read messages from a file, or from standard input for "-"; errors name the line.
 
-    bounds = Limits(**{name: value for name, value in limits.items() if value is not None})
-    settings = RecallOptions(limits=bounds, keep_traces_days=library.settings.trace_days)
-    client, moment = _open_client(library.settings, moment, cassette)
+    Messages without text, such as tool calls, are left out.
+    """
+    from memrecall.messages import parse_message
+
+    messages = []
+    for place, item in _read_items(file):
+        if not isinstance(item, str | dict):
+            raise InvalidArgument(f"{place}: not an object", hint=_MESSAGE_HINT)
+        for name in ("role", "content"):
+            if isinstance(item, dict) and name not in item:
+                raise InvalidArgument(f"{place}: {name} is missing", hint=_MESSAGE_HINT)
+        try:
+            message = parse_message(item)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{place}: {error.message}", hint=error.hint) from None
+        if message.text.strip():
+            messages.append(message)
+    if not messages:
+        source = "standard input" if file == "-" else file
+        raise InvalidArgument(f"{source} contains no message", hint=_MESSAGE_HINT)
+    return messages
+
+
+def _read_items(file: str) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a file with their places: of a JSON list, or the objects of its lines."""
+    source = "standard input" if file == "-" else file
     try:
-        recaller = Recaller(library, scope, client, settings, clock=lambda: moment.now)
-        as_of = moment.now if moment.bounds else None
-        times: dict[str, Any] = {"as_of": as_of, "time": moment.period}
-        result = await recaller.recall(conversation, **times, observer=observer)
-        if cassette.replay:
-            client.assert_exhausted()
-        return result
-    finally:
-        if client is not None:
-            await client.close()
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {file}: {error.strerror or error}") from None
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        try:
+            items = json.loads(data)
+        except json.JSONDecodeError as error:
+            place = f"{source} line {error.lineno}"
+            raise InvalidArgument(f"{place}: not JSON ({error.msg})", hint=_MESSAGE_HINT) from None
+        except (ValueError, RecursionError) as error:
+            raise InvalidArgument(f"{source} is not JSON ({error})", hint=_MESSAGE_HINT) from None
+        for number, item in enumerate(items, 1):
+            yield f"{source} message {number}", item
+        return
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            place = f"{source} line {number}"
+            try:
+                yield place, parse_json_line(line)
+            except InvalidArgument as error:
+                raise InvalidArgument(f"{place}: {error.message}", hint=_MESSAGE_HINT) from None
 
 
 def _open_client(
@@ -149,11 +197,21 @@ def _open_client(
     """Return the model client, recorded or replayed, and the recall's reference time."""
     from memrecall.memory import client_of
     from memrecall.model import RecordingClient, ReplayClient
-    from memrecall.types import format_time
+    from memrecall.types import format_time, parse_time
 
     if cassette.replay:
         replayed = ReplayClient(cassette.replay)
-        return replayed, _recorded_time(replayed.about, moment, cassette.replay)
+        if "now" not in replayed.about:
+            return replayed, moment
+        # Another time than the recorded one would change the model's requests.
+        now = parse_time(replayed.about["now"], "the cassette's now")
+        recorded = RecallTime(now, bool(replayed.about.get("as_of")), moment.period)
+        if moment.bounds and moment != recorded:
+            raise InvalidArgument(
+                f"{cassette.replay} was recorded with now = {replayed.about['now']}",
+                hint="Drop --now",
+            )
+        return replayed, recorded
     client = client_of(settings)
     if cassette.record:
         if client is None:
@@ -164,19 +222,6 @@ def _open_client(
         about = {"now": format_time(moment.now), "as_of": moment.bounds}
         client = RecordingClient(client, cassette.record, overwrite=cassette.overwrite, about=about)
     return client, moment
-
-
-def _recorded_time(about: Any, moment: RecallTime, file: Path) -> RecallTime:
-    """Return the time of the recording: another one would change the model's requests."""
-    from memrecall.types import parse_time
-
-    if "now" not in about:
-        return moment
-    now = parse_time(about["now"], "the cassette's now")
-    recorded = RecallTime(now, bool(about.get("as_of")), moment.period)
-    if moment.bounds and moment != recorded:
-        raise InvalidArgument(f"{file} was recorded with now = {about['now']}", hint="Drop --now")
-    return recorded
 
 
 def _recall_view(*, brief: bool) -> Any:
@@ -236,15 +281,15 @@ def show_trace(
 
 
 async def _get_trace(library: Any, scope: Any, trace_id: str | None) -> Any:
-    repository = library.store.traces(scope)
-    if trace_id is None:
-        page = await repository.page(1)
-        if not page.items:
-            raise NotFound(
-                f"no recall of user {scope.user_id!r} is stored", hint="See `memrecall trace list`"
-            )
-        trace_id = page.items[0].trace_id
-    return await repository.get(trace_id)
+    traces = library.store.traces(scope)
+    if trace_id is not None:
+        return await traces.get(trace_id)
+    page = await traces.page(1)
+    if not page.items:
+        raise NotFound(
+            f"no recall of user {scope.user_id!r} is stored", hint="See `memrecall trace list`"
+        )
+    return await traces.get(page.items[0].trace_id)
 
 
 @trace_commands.command("list")
@@ -255,24 +300,24 @@ def list_traces(
     cursor: options.CursorOption = None,
 ) -> None:
     """List a user's recalls, newest first."""
-    scope = shared.scope(agent)
-    page = shared.with_library(lambda library: library.store.traces(scope).page(limit, cursor))
-    fields = {"items": page.items, "next_cursor": page.next_cursor}
-    shared.print_page(fields, map(_trace_line, page.items))
-
-
-def _trace_line(item: Any) -> Any:
     from rich.cells import set_cell_size
     from rich.text import Text
 
-    query = cut_line(Text(flatten(item.query)), _QUERY_WIDTH).plain
-    confidence = "none" if item.abstained else f"{item.confidence:.2f}"
-    return Text.assemble(
-        (f"{output.minute_of(item.created_at)}  ", "dim"),
-        (confidence, "dim" if item.abstained else score_style(item.confidence)),
-        f"  {set_cell_size(query, _QUERY_WIDTH)}  ",
-        (item.trace_id, "dim"),
-    )
+    scope = shared.scope(agent)
+    page = shared.with_library(lambda library: library.store.traces(scope).page(limit, cursor))
+    fields = {"items": page.items, "next_cursor": page.next_cursor}
+    lines = []
+    for item in page.items:
+        query = cut_line(Text(flatten(item.query)), _QUERY_WIDTH).plain
+        confidence = "none" if item.abstained else f"{item.confidence:.2f}"
+        line = Text.assemble(
+            (f"{output.minute_of(item.created_at)}  ", "dim"),
+            (confidence, "dim" if item.abstained else score_style(item.confidence)),
+            f"  {set_cell_size(query, _QUERY_WIDTH)}  ",
+            (item.trace_id, "dim"),
+        )
+        lines.append(line)
+    shared.print_page(fields, lines)
 
 
 @trace_commands.command("purge")

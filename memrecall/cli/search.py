@@ -1,6 +1,6 @@
 """`search` and `graph`: queries over a user's data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from typer import Argument, Option
@@ -8,8 +8,14 @@ from typer import Argument, Option
 from memrecall.cli import options, output
 
 _PAGE_FIELDS = (
-    *("total_found", "below_threshold", "results", "message", "withheld", "unembedded"),
+    "total_found",
+    "below_threshold",
+    "results",
+    "message",
+    "withheld",
+    "unembedded",
     "next_cursor",
+    "nearest",
 )
 _WEAK_SCORE = 0.5  # a hint for the reader, never a filter
 
@@ -42,6 +48,7 @@ def search_command(
 ) -> None:
     """Search a user's messages and memories."""
     from memrecall.search import SearchRequest
+    from memrecall.text.query import parse_query, positive_words
 
     request = SearchRequest(
         query=query,
@@ -63,16 +70,11 @@ def search_command(
     scope = shared.scope(agent, sensitive=allow_sensitive)
     page = shared.with_library(lambda library: library.search(scope, request))
     if shared.json:
-        output.print_json({name: getattr(page, name) for name in (*_PAGE_FIELDS, "nearest")})
+        output.print_json({name: getattr(page, name) for name in _PAGE_FIELDS})
     else:
-        _print_page(page, _highlight_words(query, syntax))
-
-
-def _highlight_words(query: str, syntax: str) -> list[str]:
-    """Return the words to highlight, without the operators and exclusions of a query."""
-    from memrecall.text.query import parse_query, positive_words
-
-    return positive_words(parse_query(query)) if syntax == "query" else [query]
+        # The words to highlight, without the operators and exclusions of a query.
+        words = positive_words(parse_query(query)) if syntax == "query" else [query]
+        _print_page(page, words)
 
 
 def _print_page(page: Any, words: Sequence[str]) -> None:
@@ -89,7 +91,16 @@ def _print_page(page: Any, words: Sequence[str]) -> None:
         terminal.print(f"    {_passage(hit, words)}")
         for origin in origin_fields(hit).values():
             terminal.print(f"    {output.escape(origin)}")
-        terminal.print(f"    [dim]{_reasons(hit.why)}[/dim]")
+        parts = {
+            "words": hit.why.lexical,
+            "meaning": hit.why.semantic,
+            "thread": hit.why.thread,
+            "neighbours": hit.why.neighbours,
+            "time": hit.why.time,
+        }
+        positive = [f"{name} {value:+.1f}" for name, value in parts.items() if value >= 0.05]
+        reasons = ", ".join(positive) or "the other candidates match less"
+        terminal.print(f"    [dim]why: {reasons}[/dim]")
     if page.results:
         more = "; --limit shows more" if page.next_cursor else ""
         terminal.print(f"[dim]{len(page.results)} of {page.total_found} found{more}[/dim]")
@@ -115,18 +126,6 @@ def _passage(hit: Any, words: Sequence[str]) -> str:
     return "".join(styled)
 
 
-def _reasons(why: Any) -> str:
-    parts = {
-        "words": why.lexical,
-        "meaning": why.semantic,
-        "thread": why.thread,
-        "neighbours": why.neighbours,
-        "time": why.time,
-    }
-    positive = [f"{name} {value:+.1f}" for name, value in parts.items() if value >= 0.05]
-    return "why: " + (", ".join(positive) or "the other candidates match less")
-
-
 def graph_command(
     shared: options.UserReadingOptions,
     entity: Annotated[
@@ -144,19 +143,13 @@ def graph_command(
         agent,
         sensitive=False,
     )
-    shared.print_page(result, _graph_lines(result), empty="nothing found")
-
-
-def _graph_lines(result: dict[str, Any]) -> Iterator[str]:
+    lines = []
     for item in result.get("entities", ()):
         aliases = [name for name in item["aliases"] if name != item["name"]]
         names = f" = {', '.join(aliases)}" if aliases else ""
-        yield f"{output.escape(item['name'] + names)} [dim]{item['type']}[/dim]"
-    for relation in result.get("relations", ()):
-        yield _relation(relation)
-
-
-def _relation(item: dict[str, Any]) -> str:
-    until = f" until {item['valid_to'][:10]}" if item["valid_to"] else ""
-    line = f"{item['source']} —{item['relationship']}→ {item['destination']}"
-    return f"{output.escape(line)}[dim]{until}[/dim]"
+        lines.append(f"{output.escape(item['name'] + names)} [dim]{item['type']}[/dim]")
+    for item in result.get("relations", ()):
+        until = f" until {item['valid_to'][:10]}" if item["valid_to"] else ""
+        line = f"{item['source']} —{item['relationship']}→ {item['destination']}"
+        lines.append(f"{output.escape(line)}[dim]{until}[/dim]")
+    shared.print_page(result, lines, empty="nothing found")

@@ -39,10 +39,6 @@ def rpc_command(
 
     The process that writes to stdin is trusted as an operator and may call every method.
     """
-    asyncio.run(_serve_rpc(db, agent, data_dir))
-
-
-async def _serve_rpc(db: str | None, agent: str | None, data_dir: str | None) -> None:
     from memrecall.agent.tools.context import ToolContext
     from memrecall.memory import Library
     from memrecall.server.rpc import StdioServer, dispatcher
@@ -50,10 +46,14 @@ async def _serve_rpc(db: str | None, agent: str | None, data_dir: str | None) ->
 
     log_to_stderr()
     settings = load_settings({"db": db, "data_dir": data_dir}).settings
-    async with await Library.open(settings) as library:
-        context = ToolContext.for_operator(library, agent)
-        await recover_backups(context)
-        await StdioServer(dispatcher(context)).run()
+
+    async def serve() -> None:
+        async with await Library.open(settings) as library:
+            context = ToolContext.for_operator(library, agent)
+            await recover_backups(context)
+            await StdioServer(dispatcher(context)).run()
+
+    asyncio.run(serve())
 
 
 def mcp(
@@ -178,6 +178,8 @@ def serve_command(
 
 def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
     """Serve the sample chats from a database that is removed at the end."""
+    import threading
+    import webbrowser
     from tempfile import TemporaryDirectory
 
     from memrecall.server import run_server
@@ -206,7 +208,8 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
                 typer.echo("facts     from a recorded model; with your own: MEMRECALL_MODEL=…")
                 typer.echo(f"open      {link}  (signs in once)")
             if browser and _has_display():
-                _open_browser(link)
+                # In a thread: some browsers return only when they are closed.
+                threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
         run_server(settings, announce, code)
 
@@ -233,14 +236,6 @@ def _has_display() -> bool:
     if os.environ.get("CI"):
         return False
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, _DISPLAYS))
-
-
-def _open_browser(url: str) -> None:
-    import threading
-    import webbrowser
-
-    # In a thread: some browsers return only when they are closed.
-    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
 def _announce_json(listening: Any, **fields: str) -> None:

@@ -10,7 +10,6 @@ from nicegui import ui
 
 from memrecall.agent.result import Certainty, RecallResult, StopReason
 from memrecall.agent.tools import DETAIL, HANDOFF
-from memrecall.agent.trace import TimelineStep, build_timeline
 from memrecall.agent.trace import (
     CallEvent,
     HandoffEvent,
@@ -18,7 +17,9 @@ from memrecall.agent.trace import (
     ResultEvent,
     TextEvent,
     ThoughtEvent,
+    TimelineStep,
     TraceEvent,
+    build_timeline,
 )
 from memrecall.agent.views import ItemView, RecallViewer, StepView, trace_time_zone
 from memrecall.dashboard.layout import register_page
