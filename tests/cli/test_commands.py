@@ -533,27 +533,27 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
     assert shell("stats", "--db", chat, "--json").json == before
 
 
-def test_unusable_database_error_names_reason(shell: Shell, tmp_path: Path) -> None:
-    cases: list[tuple[str, str]] = [
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
         ("{folder}/nowhere/chat.db", "does not exist"),
         ("{folder}", "is a folder"),
         ("mysql://localhost/x", "'mysql' is not supported"),
         ("postgresql+asyncpg://me:hunter2@127.0.0.1:1/x", "cannot reach"),
         ("sqlite:///:memory:", "in memory"),
         ("{folder}/text.db", "not a database"),
-    ]
+    ],
+)
+def test_unusable_database_error_names_reason(
+    shell: Shell, tmp_path: Path, location: str, message: str
+) -> None:
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be one" * 50)
-
-    def check(case: tuple[str, str]) -> None:
-        location, message = case
-        db = location.format(folder=tmp_path)
-        outcome = shell("add", "x", "--user", "lin", "--db", db)
-        assert outcome.code == 2
-        assert message in outcome.err
-        assert "hunter2" not in outcome.err
-        assert outcome.err.count("\n") == 1
-
-    check_each(cases, check)
+    db = location.format(folder=tmp_path)
+    outcome = shell("add", "x", "--user", "lin", "--db", db)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert "hunter2" not in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
 def test_missing_extra_is_named(

@@ -20,8 +20,8 @@ from memrecall.importers import (
     Skipped,
     SourceFile,
     message_record,
-    registry,
 )
+from memrecall.importers.plan import get_format
 from memrecall.importers.records import from_iso
 from memrecall.store.database.dialects import ErrorCode, SqliteDialect
 from memrecall.types import Role
@@ -226,7 +226,7 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_format_of_another_package_is_imported(shell: Shell, db: Path, notes: Path) -> None:
-    assert registry.get_format("notes") is NOTES
+    assert get_format("notes") is NOTES
     other = write(notes.parent, line(1, user_id="maya"))
     assert shell("import", other, "--db", db, "--json").json["stored"] == 1  # as JSON lines
     refused = shell("import", notes, "--db", db, "--user", "lin", "--strict", "--json")

@@ -7,7 +7,6 @@ import pytest
 
 from memrecall.cli.owners import read_expiry
 from memrecall.errors import InvalidArgument
-from tests.cases import check_each
 
 from .conftest import Shell, assert_error_line
 
@@ -89,8 +88,9 @@ def test_operator_key_needs_no_user(shell: Shell, db: Path) -> None:
     assert "no user; read and write; operator" in shell("keys", "list", "--db", db).out
 
 
-def test_invalid_key_options_are_rejected(shell: Shell, db: Path) -> None:
-    cases: list[tuple[list[str], str]] = [
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ([], "the key would give access to nothing"),
         (["--user", "a", "--all-users"], "are mutually exclusive"),
         (["--user", ""], "user_id ''"),
@@ -99,13 +99,12 @@ def test_invalid_key_options_are_rejected(shell: Shell, db: Path) -> None:
         (["--user", "a", "--expires", "0d"], "is in the past"),
         (["--user", "a", "--expires", "2020-01-01"], "is in the past"),
         (["--user", "a", "--name", "x" * 256], "256 characters"),
-    ]
-
-    def check(case: tuple[list[str], str]) -> None:
-        options, message = case
-        assert_error_line(shell("keys", "create", *options, "--db", db), message)
-
-    check_each(cases, check)
+    ],
+)
+def test_invalid_key_options_are_rejected(
+    shell: Shell, db: Path, options: list[str], message: str
+) -> None:
+    assert_error_line(shell("keys", "create", *options, "--db", db), message)
 
 
 def test_expires_accepts_durations_and_times() -> None:

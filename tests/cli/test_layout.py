@@ -1,12 +1,12 @@
 """Folding and truncation of lines to the width of a terminal."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
 from memrecall.text.terminal import cut_line, flatten, indent, wrap
-from tests.cases import check_each
 
 MIXED = (
     "数据库配置：PostgreSQL 16，跑在 10.0.3.12 的 5433 端口（主库）。See /etc/app/conf.d/ for more."
@@ -17,17 +17,13 @@ def plain(lines: list[Text]) -> list[str]:
     return [line.plain for line in lines]
 
 
-def test_fold_breaks_between_chinese_characters() -> None:
-    cases: list[int] = [10, 24, 40, 79]
-
-    def check(width: int) -> None:
-        lines = plain(wrap(Text(MIXED), width))
-        assert max(map(cell_len, lines)) <= width
-        assert "".join(lines).replace(" ", "") == MIXED.replace(" ", "")
-        assert not any(line[0] in "，。；：、）" for line in lines)
-        assert not any(line[-1] in "（「" for line in lines)
-
-    check_each(cases, check)
+@pytest.mark.parametrize("width", [10, 24, 40, 79])
+def test_fold_breaks_between_chinese_characters(width: int) -> None:
+    lines = plain(wrap(Text(MIXED), width))
+    assert max(map(cell_len, lines)) <= width
+    assert "".join(lines).replace(" ", "") == MIXED.replace(" ", "")
+    assert not any(line[0] in "，。；：、）" for line in lines)
+    assert not any(line[-1] in "（「" for line in lines)
 
 
 @given(st.text(alphabet="ab 中文，。（）\n/🙂", max_size=80), st.integers(4, 30))

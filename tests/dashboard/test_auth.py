@@ -21,7 +21,6 @@ from memrecall.dashboard.auth import (
     read_cookies,
 )
 from memrecall.dashboard.page import WORDS
-from tests.cases import check_each
 
 
 class Clock:
@@ -55,22 +54,19 @@ def test_oldest_sessions_are_evicted() -> None:
     assert sessions.find_key(tokens[0]) == "0"
 
 
-LANGUAGES = [
-    ("", "", "en"),
-    ("zh-CN,zh;q=0.9,en;q=0.8", "", "zh"),
-    ("fr, zh;q=0.7, en;q=0.5", "", "zh"),
-    ("zh-CN", "memrecall_language=en", "en"),
-    ("zh-CN", "memrecall_language=fr", "zh"),
-]
-
-
-def test_language_follows_cookie_then_browser() -> None:
-    def check(case: tuple[str, str, str]) -> None:
-        accepted, cookie, language = case
-        headers = {b"accept-language": accepted.encode(), b"cookie": cookie.encode()}
-        assert choose_language(headers) == language
-
-    check_each(LANGUAGES, check)
+@pytest.mark.parametrize(
+    ("accepted", "cookie", "language"),
+    [
+        ("", "", "en"),
+        ("zh-CN,zh;q=0.9,en;q=0.8", "", "zh"),
+        ("fr, zh;q=0.7, en;q=0.5", "", "zh"),
+        ("zh-CN", "memrecall_language=en", "en"),
+        ("zh-CN", "memrecall_language=fr", "zh"),
+    ],
+)
+def test_language_follows_cookie_then_browser(accepted: str, cookie: str, language: str) -> None:
+    headers = {b"accept-language": accepted.encode(), b"cookie": cookie.encode()}
+    assert choose_language(headers) == language
 
 
 def test_theme_follows_cookie() -> None:

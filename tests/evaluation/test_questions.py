@@ -21,7 +21,6 @@ from memrecall.memory import AsyncMemory
 from memrecall.settings import Settings
 from memrecall.store import Feedback
 from memrecall.types import format_time
-from tests.cases import check_each
 from tests.evaluation.samples import CORPUS, QUERIES, message, write_lines
 from tests.extractors import SentenceExtractor
 
@@ -32,23 +31,21 @@ def make_question(query: str) -> Question:
     return Question(query_id="q", user_id="u", query=query, evidence=())
 
 
-def test_conversation_ends_with_user_message() -> None:
-    cases: list[tuple[str, list[str]]] = [
+@pytest.mark.parametrize(
+    ("query", "roles"),
+    [
         ("one line", ["user"]),
         ("she\n\n  he \n", ["assistant", "user"]),
         ("a\nb\nc", ["user", "assistant", "user"]),
         ("a\nb\nc\nd", ["assistant", "user", "assistant", "user"]),
-    ]
-
-    def check(case: tuple[str, list[str]]) -> None:
-        query, roles = case
-        conversation = make_question(query).conversation
-        assert [expected_text["role"] for expected_text in conversation] == roles
-        assert [expected_text["content"] for expected_text in conversation] == query.split()[
-            : len(roles)
-        ] or roles == ["user"]
-
-    check_each(cases, check)
+    ],
+)
+def test_conversation_ends_with_user_message(query: str, roles: list[str]) -> None:
+    conversation = make_question(query).conversation
+    assert [expected_text["role"] for expected_text in conversation] == roles
+    assert [expected_text["content"] for expected_text in conversation] == query.split()[
+        : len(roles)
+    ] or roles == ["user"]
 
 
 def test_feedback_becomes_a_question_that_is_read_again(tmp_path: Path) -> None:
@@ -98,8 +95,9 @@ async def test_export_of_a_user_is_a_corpus(tmp_path: Path) -> None:
         read_corpus(broken, read_entry)
 
 
-def test_as_of_is_last_moment_of_period() -> None:
-    cases: list[tuple[str, str, str]] = [
+@pytest.mark.parametrize(
+    ("as_of", "zone", "moment"),
+    [
         ("2025-01", "UTC", "2025-01-31T23:59:59.999999Z"),
         ("2024-02", "UTC", "2024-02-29T23:59:59.999999Z"),
         ("2025-12", "UTC", "2025-12-31T23:59:59.999999Z"),
@@ -108,31 +106,25 @@ def test_as_of_is_last_moment_of_period() -> None:
         ("2025-03", "America/New_York", "2025-04-01T03:59:59.999999Z"),
         ("2025-01-07T10:00:00Z", "UTC", "2025-01-07T10:00:00Z"),
         ("2025-01-07T10:00:00+08:00", "UTC", "2025-01-07T02:00:00Z"),
-    ]
-
-    def check(case: tuple[str, str, str]) -> None:
-        as_of, zone, moment = case
-        assert format_time(last_moment(as_of, ZoneInfo(zone))) == moment
-
-    check_each(cases, check)
+    ],
+)
+def test_as_of_is_last_moment_of_period(as_of: str, zone: str, moment: str) -> None:
+    assert format_time(last_moment(as_of, ZoneInfo(zone))) == moment
 
 
-def test_invalid_as_of_is_rejected() -> None:
-    cases: list[str] = ["2025-13", "2025-02-30", "soon", "9999-12", "2025"]
-
-    def check(as_of: str) -> None:
-        with pytest.raises(InvalidArgument, match=as_of):
-            last_moment(as_of, UTC_ZONE)
-
-    check_each(cases, check)
+@pytest.mark.parametrize("as_of", ["2025-13", "2025-02-30", "soon", "9999-12", "2025"])
+def test_invalid_as_of_is_rejected(as_of: str) -> None:
+    with pytest.raises(InvalidArgument, match=as_of):
+        last_moment(as_of, UTC_ZONE)
 
 
 def changed(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in {**QUERIES[0], **changes}.items() if value != "absent"}
 
 
-def test_invalid_question_error_names_line(tmp_path: Path) -> None:
-    cases: list[tuple[Any, str]] = [
+@pytest.mark.parametrize(
+    ("row", "expected_text"),
+    [
         ("not json", "line 2: not JSON"),
         ("[1]", "line 2: not a JSON object"),
         ('{"query_id": "q1", "query_id": "q2"}', "line 2: query_id is given twice"),
@@ -153,22 +145,20 @@ def test_invalid_question_error_names_line(tmp_path: Path) -> None:
         ),
         (changed(user_id="nobody"), "line 2: user 'nobody' is not in"),
         (changed(evidence=["m9"]), "line 2: evidence 'm9' of 'lin' is not in"),
-    ]
-
-    def check(case: tuple[Any, str]) -> None:
-        row, expected_text = case
-        file = write_lines(tmp_path / "queries.jsonl", [changed(query_id="q0"), row])
-        corpus = read_corpus(write_lines(tmp_path / "corpus.jsonl", CORPUS), read_entry)
-        with pytest.raises(InvalidArgument) as failure:
-            check_labels(read_questions(file), corpus)
-        assert expected_text in str(failure.value)
-        assert str(file) in str(failure.value)
-
-    check_each(cases, check)
+    ],
+)
+def test_invalid_question_error_names_line(tmp_path: Path, row: Any, expected_text: str) -> None:
+    file = write_lines(tmp_path / "queries.jsonl", [changed(query_id="q0"), row])
+    corpus = read_corpus(write_lines(tmp_path / "corpus.jsonl", CORPUS), read_entry)
+    with pytest.raises(InvalidArgument) as failure:
+        check_labels(read_questions(file), corpus)
+    assert expected_text in str(failure.value)
+    assert str(file) in str(failure.value)
 
 
-def test_invalid_corpus_line_is_named(tmp_path: Path) -> None:
-    cases: list[tuple[Any, str]] = [
+@pytest.mark.parametrize(
+    ("row", "expected_text"),
+    [
         ("{", "line 2: not JSON"),
         (message("lin", "m2", "soon", "x"), "line 2: ts"),
         (message("lin", "m1", "2025-01-01", "again"), "line 2: 'm1' of 'lin' repeats line 1"),
@@ -177,16 +167,13 @@ def test_invalid_corpus_line_is_named(tmp_path: Path) -> None:
         ({"memory_key": "k", "content": "x"}, "line 2: user_id is missing"),
         ({"user_id": 5, "memory_key": "k", "content": "x"}, "line 2: user_id 5 is not a string"),
         ({"user_id": "lin", "memory_key": "k", "content": " "}, "line 2: content is empty"),
-    ]
-
-    def check(case: tuple[Any, str]) -> None:
-        row, expected_text = case
-        rows = [message("lin", "m1", "2025-01-01", "hello"), row]
-        with pytest.raises(InvalidArgument) as failure:
-            read_corpus(write_lines(tmp_path / "corpus.jsonl", rows), read_entry)
-        assert expected_text in str(failure.value)
-
-    check_each(cases, check)
+    ],
+)
+def test_invalid_corpus_line_is_named(tmp_path: Path, row: Any, expected_text: str) -> None:
+    rows = [message("lin", "m1", "2025-01-01", "hello"), row]
+    with pytest.raises(InvalidArgument) as failure:
+        read_corpus(write_lines(tmp_path / "corpus.jsonl", rows), read_entry)
+    assert expected_text in str(failure.value)
 
 
 def test_empty_files_are_rejected(tmp_path: Path) -> None:
