@@ -20,8 +20,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
+from memrecall.text.language import STEPS, TABLE, UNKNOWN, pair_cost  # noqa: E402
 from memrecall.text.tokens import is_cjk, stem  # noqa: E402
-from memrecall.text.words import STEPS, TABLE, UNKNOWN, pair_cost  # noqa: E402
 
 STEMS = 25_000
 _WORD_START = "\u2581"  # SentencePiece's mark of a space

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from memrecall.search.ranking.features import _speaker_key
-from memrecall.text.normalize import _compose
-from memrecall.text.tokens import _read_chunk, stem
+from memrecall.text.tokens import _compose, _read_chunk, stem
 from memrecall.text_length import cache_short_texts, estimate_tokens, single_line, truncate_text
 
 

@@ -39,7 +39,7 @@ from memrecall.model import protocol
 from memrecall.model.prompts import load_prompt
 from memrecall.model.structured import Structured, ask_prompt
 from memrecall.text.language import language_of
-from memrecall.text.normalize import entity_key
+from memrecall.text.tokens import entity_key
 from memrecall.text_length import estimate_tokens
 from memrecall.types import LABEL_LENGTH, Language, Role, format_time, parse_time
 from memrecall.workers import in_process

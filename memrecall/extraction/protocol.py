@@ -7,7 +7,7 @@ from datetime import datetime, tzinfo
 from typing import Literal, Protocol
 
 from memrecall.text.keywords import extract_keywords
-from memrecall.text.normalize import normalize, strip_accents
+from memrecall.text.tokens import normalize, strip_accents
 from memrecall.types import USER as USER
 from memrecall.types import Doubt, Message, NewMessage, Role
 

@@ -13,12 +13,10 @@ from itertools import accumulate, combinations, product
 from typing import NamedTuple
 
 from memrecall.extraction.protocol import Fact, Utterance
-from memrecall.text.language import STOP_CHARS, STOP_TERMS, is_question
-from memrecall.text.normalize import normalize
+from memrecall.text.language import STOP_CHARS, STOP_TERMS, is_question, tag_words
 from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.times.chinese import NUMERALS, read_number
-from memrecall.text.tokens import BREAK, analyze
-from memrecall.text.words import tag_words
+from memrecall.text.tokens import BREAK, analyze, normalize
 from memrecall.types import Doubt
 
 _LONGEST = 4_000  # characters of a message that are read

@@ -28,8 +28,7 @@ from memrecall.store.memories.changes import SYSTEM, MemoryChanges
 from memrecall.store.memories.history import AuditEntry
 from memrecall.store.memories.removal import MemoryRemover
 from memrecall.store.memories.writer import MemoryWriter
-from memrecall.text.normalize import entity_key, fold_spaces
-from memrecall.text.tokens import CJK, is_cjk
+from memrecall.text.tokens import CJK, entity_key, fold_spaces, is_cjk
 from memrecall.types import USER, MemoryRecord
 
 _SHORTEST_NAME = 2

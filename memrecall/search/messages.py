@@ -36,9 +36,8 @@ from memrecall.search.ranking.ranker import (
 from memrecall.search.request import LexicalQuery, SemanticQuery
 from memrecall.search.results import ScoredMessage, ScoredPage
 from memrecall.store import MessageFilter, Reads, Store, UserVersion, open_cursor, seal_cursor
-from memrecall.text.highlights import Highlighter
 from memrecall.text.query import Query, parse_query, positive_words
-from memrecall.text.snippets import mark_passages
+from memrecall.text.snippets import Highlighter, mark_passages
 from memrecall.text.times import parse_period
 from memrecall.types import Message
 from memrecall.workers import in_process

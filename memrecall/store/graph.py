@@ -28,7 +28,7 @@ from memrecall.store.database.statements import (
     split,
 )
 from memrecall.store.database.tables import aliases, entities, relations
-from memrecall.text.normalize import entity_key
+from memrecall.text.tokens import entity_key
 from memrecall.types import NAME_LENGTH, Message, check_text
 
 Arguments = ParamSpec("Arguments")

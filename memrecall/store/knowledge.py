@@ -20,7 +20,7 @@ from memrecall.store.database.locks import agent_of, lock_knowledge
 from memrecall.store.database.statements import Reads, new_epoch, new_id, split
 from memrecall.store.database.tables import knowledge, knowledge_bases, restores
 from memrecall.store.texts import knowledge_text, make_search_text
-from memrecall.text.normalize import fold_spaces
+from memrecall.text.tokens import fold_spaces
 from memrecall.types import NAME_LENGTH, check_id, check_json, check_text
 
 KEY_PREFIX = "kb-"

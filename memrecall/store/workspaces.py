@@ -24,7 +24,7 @@ from memrecall.errors import (
     StorageReadOnly,
 )
 from memrecall.store.backup.format import check_task_id, is_task_id
-from memrecall.text.normalize import normalize_caseless
+from memrecall.text.tokens import normalize_caseless
 from memrecall.text_length import ELLIPSIS, truncate_text
 from memrecall.timing import seconds_left
 

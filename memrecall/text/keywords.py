@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
-from memrecall.text.normalize import normalize_with_offsets
-from memrecall.text.tokens import MAX_EXTRA_LENGTH, SCAN, stem
-from memrecall.text.words import tag_words
+from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS, tag_words
+from memrecall.text.tokens import MAX_EXTRA_LENGTH, SCAN, normalize_with_offsets, stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +47,21 @@ class _Candidate:
 def extract_keywords(text: str, limit: int = 10) -> list[WeightedWord]:
     """Return the best keywords of a text, highest weight first, ties in text order."""
     candidates: dict[str, _Candidate] = {}
-    for key, word, kind in _read_words(text):
-        if candidate := candidates.get(key):
-            candidate.count += 1
-            candidate.kind = max(candidate.kind, kind)
-        else:
-            candidates[key] = _Candidate(word, kind)
-    ranked = sorted(candidates.values(), key=_Candidate.score, reverse=True)[: max(limit, 0)]
-    return [WeightedWord(c.word, round(c.score() / ranked[0].score(), 4)) for c in ranked]
-
-
-def _read_words(text: str) -> Iterator[tuple[str, str, _Kind]]:
-    """Yield each candidate: the key that equal words share, its spelling, its kind."""
     plain, offsets = normalize_with_offsets(text)
     for key, kind, start, end in _scan(plain):
         if offsets is not None:
             start, end = offsets[start], offsets[end] if end < len(offsets) else len(text)
-        yield key, text[start:end], kind
+        if candidate := candidates.get(key):
+            candidate.count += 1
+            candidate.kind = max(candidate.kind, kind)
+        else:
+            candidates[key] = _Candidate(text[start:end], kind)
+    ranked = sorted(candidates.values(), key=_Candidate.score, reverse=True)[: max(limit, 0)]
+    return [WeightedWord(c.word, round(c.score() / ranked[0].score(), 4)) for c in ranked]
 
 
 def _scan(plain: str) -> Iterator[tuple[str, _Kind, int, int]]:
+    """Yield each candidate: the key that equal words share, its kind, where it starts and ends."""
     for match in SCAN.finditer(plain):
         if match.lastgroup == "cjk":
             yield from _scan_chinese(match.group(), match.start())
@@ -77,9 +70,10 @@ def _scan(plain: str) -> Iterator[tuple[str, _Kind, int, int]]:
         elif match.lastgroup == "chunk":
             start = _find_path_start(plain, match.start(), match.group())
             end = match.end() - (2 if match.group().endswith(("'s", "'S")) else 0)
-            kind = _classify_latin(plain[start:end], _opens_sentence(plain, start))
-            if kind:
-                yield _latin_key(plain[start:end]), kind, start, end
+            word = plain[start:end]
+            if kind := _classify_latin(word, _opens_sentence(plain, start)):
+                is_compound = len(_PARTS.findall(word)) > 1 and "'" not in word
+                yield word.casefold() if is_compound else stem(word), kind, start, end
 
 
 _TAGS = {
@@ -97,18 +91,15 @@ def _scan_chinese(run: str, start: int) -> Iterator[tuple[str, _Kind, int, int]]
     from rjieba import has_word  # loading its dictionary takes a moment
 
     for token, pos in tag_words(run):
-        word = token if has_word(token) else _trim_guess(token)
+        word = token
+        if not has_word(token):  # guessed, and often with characters of others: 张三在, 我养
+            word = token.lstrip(_NEVER_START)
+            word = word.rstrip(_NEVER_END) if len(word) > 2 else word
         kind = _KIND_OF_TAG.get(pos[:2]) or _KIND_OF_TAG.get(pos[:1])
         if kind and not _is_stop_word_zh(word, kind):
             begin = start + token.index(word)
             yield word, kind, begin, begin + len(word)
         start += len(token)
-
-
-def _trim_guess(word: str) -> str:
-    """Return a guessed word without characters that do not belong to it: 张三在, 我养."""
-    word = word.lstrip(_NEVER_START)
-    return word.rstrip(_NEVER_END) if len(word) > 2 else word
 
 
 def _is_stop_word_zh(word: str, kind: _Kind) -> bool:
@@ -133,10 +124,6 @@ def _find_path_start(plain: str, start: int, chunk: str) -> int:
 def _opens_sentence(plain: str, start: int) -> bool:
     before = plain[max(start - 4, 0) : start].rstrip(" \t\"'(")
     return not before or before.endswith(_SENTENCE_ENDS)
-
-
-def _latin_key(word: str) -> str:
-    return word.casefold() if len(_PARTS.findall(word)) > 1 and "'" not in word else stem(word)
 
 
 def _classify_latin(word: str, opens_sentence: bool) -> _Kind | None:

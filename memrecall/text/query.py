@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
 from memrecall.errors import QuerySyntaxError
-from memrecall.text.normalize import normalize
-from memrecall.text.tokens import EMOJI, analyze
+from memrecall.text.tokens import EMOJI, analyze, normalize
 
 MAX_QUERY_LENGTH = 10_000
 MAX_NESTING = 50

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.text.normalize import (
+from memrecall.text.tokens import (
     entity_key,
     normalize,
     normalize_caseless,

@@ -9,10 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.highlights import Highlighter
-from memrecall.text.normalize import normalize_with_offsets
-from memrecall.text.snippets import mark_passages, snippets, truncate_at_word
-from memrecall.text.tokens import SCAN, WORD, analyze, stem
+from memrecall.text.snippets import Highlighter, mark_passages, snippets, truncate_at_word
+from memrecall.text.tokens import SCAN, WORD, analyze, normalize_with_offsets, stem
 from memrecall.text_length import ELLIPSIS
 from tests.cases import check_each, read_rows
 from tests.counting import count_calls

@@ -2,8 +2,8 @@
 
 import pytest
 
+from memrecall.text.language import STEPS, TABLE, UNKNOWN, pair_cost, term_cost
 from memrecall.text.tokens import is_cjk, stem
-from memrecall.text.words import STEPS, TABLE, UNKNOWN, pair_cost, term_cost
 
 from ..cases import check_each
 

@@ -25,11 +25,10 @@ from memrecall.search import EngineRequest, Hit, SearchPage, all_terms
 from memrecall.search.request import SMALL_PART
 from memrecall.search.results import describe_origin, mark_outdated
 from memrecall.store import Store
-from memrecall.text.highlights import Highlighter
 from memrecall.text.keywords import extract_keywords
-from memrecall.text.snippets import mark_passages
+from memrecall.text.language import word_classes
+from memrecall.text.snippets import Highlighter, mark_passages
 from memrecall.text.times import find_times
-from memrecall.text.words import word_classes
 from memrecall.text_length import truncate_text
 from memrecall.types import EARLIEST, Message, Role, read_iso_time
 from memrecall.workers import in_process

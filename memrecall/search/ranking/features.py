@@ -39,10 +39,9 @@ from memrecall.search.ranking.scores import (
 )
 from memrecall.search.request import EngineRequest
 from memrecall.text.language import FIRST_PERSON, STOP_TERMS, is_question
-from memrecall.text.normalize import normalize
 from memrecall.text.query import Query, positive_words
 from memrecall.text.times import TimeSpan, find_times
-from memrecall.text.tokens import stem
+from memrecall.text.tokens import normalize, stem
 from memrecall.text_length import cache_short_texts
 
 DAY = 86_400_000_000  # microseconds

@@ -19,10 +19,9 @@ import numpy.typing as npt
 from memrecall.search.index import Floats, Mask, Rows
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import BREAK_ID, QueryCost, bigram_key
-from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
+from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS, term_cost
 from memrecall.text.query import Phrase, Prefix, Query, QueryAnd, QueryNot, QueryOr, Term
 from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, is_emoji, last_word, stem
-from memrecall.text.words import term_cost
 
 SearchTerm = tuple[str] | tuple[str, str]
 Terms = dict[SearchTerm, float]

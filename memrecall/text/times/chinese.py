@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
-from memrecall.text.times import holidays
 from memrecall.text.times.grammar import (
     Boundary,
     MakeCounted,
@@ -15,6 +14,8 @@ from memrecall.text.times.grammar import (
     ignore_recurring,
 )
 from memrecall.text.times.periods import (
+    CHINESE_HOLIDAYS,
+    NATIONAL_DAY,
     SEASONS,
     Count,
     Range,
@@ -206,10 +207,6 @@ def _nearby(unit: Unit) -> Callable[[datetime, str], Range]:
     return lambda now, word: calendar_unit(now, unit, _OFFSETS[word])
 
 
-def _same_day(now: datetime, word: str) -> Range:
-    return calendar_unit(shift(now, "year", _OFFSETS[word]), "day")
-
-
 def _nearby_night(now: datetime, word: str, part: str) -> Range:
     return day_part(_SHORT_DAY_PARTS[part]).at(calendar_unit(now, "day", _OFFSETS[word]))
 
@@ -255,7 +252,10 @@ _RECURRING = (
     ),
 )
 _YEARS = (
-    Rule("([去前])年的?今[天日]", _same_day),
+    Rule(
+        "([去前])年的?今[天日]",
+        lambda now, word: calendar_unit(shift(now, "year", _OFFSETS[word]), "day"),
+    ),
     Rule(r"(1[5-9]\d\d|2[01]\d\d|[一二][〇零一二三四五六七八九]{3}) ?年(?![级来代]|历史)", _year),
     Rule(r"(\d\d) ?年(?= ?\d{1,2} ?月|[初底末春夏秋冬])", _year),
     Rule(r"((?:1[5-9]|20|21)?\d0) ?年代", _decade),
@@ -299,13 +299,11 @@ _CALENDAR = (
     Rule(
         f"([春夏秋冬])(?!{_HAN})", lambda _now, name: season(_SEASONS[name]), Requirement.NEIGHBOR
     ),
-    Rule("十一(?:假期|长假)", lambda _now: holidays.NATIONAL_DAY),
+    Rule("十一(?:假期|长假)", lambda _now: NATIONAL_DAY),
+    Rule(f"十一(?=期间|的时候|(?!{_HAN}))", lambda _now: NATIONAL_DAY, Requirement.NEIGHBOR),
     Rule(
-        f"十一(?=期间|的时候|(?!{_HAN}))", lambda _now: holidays.NATIONAL_DAY, Requirement.NEIGHBOR
-    ),
-    Rule(
-        f"({'|'.join(holidays.CHINESE)})(?:国际)?(?:劳动|儿童)?(?:节|假期|长假)?(?![老树礼卡歌路广]|上河)",
-        lambda _now, name: holidays.CHINESE[name],
+        f"({'|'.join(CHINESE_HOLIDAYS)})(?:国际)?(?:劳动|儿童)?(?:节|假期|长假)?(?![老树礼卡歌路广]|上河)",
+        lambda _now, name: CHINESE_HOLIDAYS[name],
     ),
 )
 _TIMES_OF_DAY = (
@@ -349,7 +347,7 @@ _OPENINGS = any_of(
         rf"[{NUMERALS}几数好](?<![{NUMERALS}第几数].)[{NUMERALS}几]{{0,5}}{_COUNTABLE}",
         rf"\b\d{{1,4}} ?{_COUNTABLE}",
         "十一[长假]",
-        *holidays.CHINESE,
+        *CHINESE_HOLIDAYS,
     )
 )
 _FIRST = r"(?=[\d\u3007\u4e00-\u9fff])"

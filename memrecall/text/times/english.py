@@ -4,7 +4,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import get_args
 
-from memrecall.text.times import holidays
 from memrecall.text.times.grammar import (
     Boundary,
     MakeCounted,
@@ -15,6 +14,7 @@ from memrecall.text.times.grammar import (
     ignore_recurring,
 )
 from memrecall.text.times.periods import (
+    ENGLISH_HOLIDAYS,
     SEASONS,
     Count,
     Range,
@@ -107,7 +107,7 @@ _RECURRENCES: dict[str, Recurrence] = (
     | {name: weekday(number) for name, number in _SHORT_WEEKDAYS.items()}
     | {name: month(number) for name, number in _MONTH_NUMBERS.items()}
     | _SEASONS
-    | holidays.ENGLISH
+    | ENGLISH_HOLIDAYS
     | {"weekend": weekend()}
 )
 _OFFSETS = {"last": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
@@ -169,10 +169,6 @@ def _day_month(now: datetime, *days_and_name: str) -> Recurrence:
     return _month_day(now, name, *days)
 
 
-def _month_year(now: datetime, name: str, year: str) -> Range:
-    return month(_month_number(name)).at(_year(now, year))
-
-
 def _year(now: datetime, digits: str) -> Range:
     return calendar_unit(floor(now, "year").replace(year=int(digits)), "year")
 
@@ -215,7 +211,10 @@ _NEARBY = (
     ),
 )
 _CALENDAR = (
-    Rule(f"({_MONTH}),?(?: of)? ({_YEAR})", _month_year),
+    Rule(
+        f"({_MONTH}),?(?: of)? ({_YEAR})",
+        lambda now, name, year: month(_month_number(name)).at(_year(now, year)),
+    ),
     Rule(
         rf"({_MONTH}) (\d\d?){_ORDINAL}?(?: ?(?:-|to) ?(\d\d?){_ORDINAL}?)?"
         rf"(?![a-z]){_NOT_DECIMAL}{_NOT_COUNTING}",
@@ -236,7 +235,7 @@ _CALENDAR = (
         lambda _now, day: day_of_month(int(day)),
     ),
     Rule(rf"(?<=on\s)({any_of(_SHORT_WEEKDAYS)})", _named_recurrence),
-    Rule(f"({any_of(_WEEKDAYS)}|weekend|{any_of(holidays.ENGLISH)})", _named_recurrence),
+    Rule(f"({any_of(_WEEKDAYS)}|weekend|{any_of(ENGLISH_HOLIDAYS)})", _named_recurrence),
     Rule(f"({_CLEAR_MONTH})", _named_recurrence),
     Rule(f"({_AMBIGUOUS_MONTH})(?= of {any_of(_OFFSETS)} year)", _named_recurrence),
     Rule(f"({_AMBIGUOUS_MONTH})", _named_recurrence, Requirement.MARKER_OR_PREDECESSOR),

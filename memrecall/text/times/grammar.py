@@ -89,7 +89,7 @@ class Matcher(Generic[Entry]):
 
     @cached_property
     def _rows(self) -> dict[int, tuple[Entry, int]]:
-        """The entry of each row and the end of its groups, by the number of the row's group."""
+        """Map each row's group number to its entry and the end of its groups."""
         firsts = sorted(self._pattern.groupindex.values())
         ends = [*firsts[1:], self._pattern.groups + 1]
         return dict(zip(firsts, zip(self._entries, ends, strict=True), strict=True))

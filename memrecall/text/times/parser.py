@@ -7,7 +7,6 @@ moves forward and looks at a bounded piece of the text, so parsing takes linear 
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
@@ -15,7 +14,6 @@ from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.normalize import replace_characters
 from memrecall.text.times import chinese, english
 from memrecall.text.times.grammar import (
     NUMERIC_RULES,
@@ -41,6 +39,7 @@ from memrecall.text.times.periods import (
     next_occurrence,
     shift,
 )
+from memrecall.text.tokens import replace_characters
 from memrecall.text_length import truncate_text
 
 TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", "range"]
@@ -103,8 +102,14 @@ def find_times(
     except OverflowError:
         return []
     folded = replace_characters(text).translate(_FOLDING)
-    spans = (_to_span(text, expression) for expression in _read_times(folded, local, past))
-    return [span for span in spans if span is not None]
+    parser, start = _Parser(folded, local, past), _start_pattern()
+    spans: list[TimeSpan] = []
+    position = 0
+    while match := start.search(folded, position):
+        position, expression = parser.read(match.start())
+        if expression is not None and (span := _to_span(text, expression)) is not None:
+            spans.append(span)
+    return spans
 
 
 def _to_span(text: str, expression: "_TimeExpression") -> TimeSpan | None:
@@ -182,15 +187,6 @@ class _Chain:
 @cache
 def _start_pattern() -> re.Pattern[str]:
     return compile_pattern(any_of((chinese.STARTS, NUMERIC_STARTS, english.STARTS)))
-
-
-def _read_times(text: str, now: datetime, past: bool) -> Iterator[_TimeExpression]:
-    parser, start = _Parser(text, now, past), _start_pattern()
-    position = 0
-    while match := start.search(text, position):
-        position, expression = parser.read(match.start())
-        if expression is not None:
-            yield expression
 
 
 @dataclass(frozen=True, slots=True)
