@@ -150,16 +150,14 @@ def make_storable(value: Any, longest: int | None = None) -> Any:
     """
     if isinstance(value, str):
         text = value if longest is None else truncate_text(value, longest)
-        return text if text.isascii() and "\0" not in text else _replace_unstorable(text)
+        if text.isascii() and "\0" not in text:
+            return text
+        return text.replace("\0", "\ufffd").encode(errors="replace").decode()
     if isinstance(value, dict):
         return {make_storable(k, longest): make_storable(v, longest) for k, v in value.items()}
     if isinstance(value, list):
         return [make_storable(item, longest) for item in value[:longest]]
     return value
-
-
-def _replace_unstorable(text: str) -> str:
-    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def reserved_prefix(name: str) -> str | None:
 
 
 def check_user_id(user_id: str) -> str:
-    """Return `user_id` if it can be that of a user, and not that of a space or a key."""
+    """Return `user_id` if it can be the id of a user, and not of a space or a key."""
     if prefix := reserved_prefix(check_id("user_id", user_id)):
         raise InvalidArgument(
             f"user_id {truncate_text(user_id, 80)!r} begins with {prefix!r}",
@@ -185,7 +185,7 @@ class Scope:
 
     @property
     def author(self) -> str | None:
-        """The member who writes in this scope, if it is that of a space."""
+        """The member who writes in this scope, if it is the scope of a space."""
         return None if self.space is None or self.member == TRUSTED else self.member
 
     @classmethod

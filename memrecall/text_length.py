@@ -51,7 +51,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def fitting_characters(text: str, tokens: int) -> int:
-    """Return how many characters of a text take at most so many tokens, whichever they are."""
+    """Return how many characters of a text surely fit into a number of tokens."""
     return tokens if _WIDE.search(text) else tokens * _LETTERS_PER_TOKEN
 
 

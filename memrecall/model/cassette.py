@@ -317,7 +317,7 @@ class RecordingClient(BaseClient):
 class ReplayClient(BaseClient):
     """A client that answers the recorded requests from a cassette, without a network.
 
-    Requests may come in any order, as those of parallel recalls do; equal ones are answered in
+    Requests may come in any order, as they do from parallel recalls; equal ones are answered in
     recorded order. Any other request raises `CassetteMismatch`, which names the nearest recorded
     call and the part that differs. After it, every call raises the same error: a framework may have
     caught the first.

@@ -37,7 +37,7 @@ ToolChoice = Tool | Literal["auto", "required", "none"]
 JsonOutput = bool | type[BaseModel] | None
 Part = str | CreateResult
 
-# The assumed context size: servers do not report that of their model.
+# The assumed context size: servers do not report what their model reads.
 CONTEXT_TOKENS = 128_000
 T = TypeVar("T")
 

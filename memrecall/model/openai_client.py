@@ -87,7 +87,7 @@ class ServerClient(BaseClient):
     """A client of a server, with up to three attempts; all failures are `ModelFailed`.
 
     `timeout` limits one attempt, or the wait for the next piece of a stream, in seconds. `options`
-    are fields of every request, such as `temperature`; those of `extra_body` are merged with them,
+    are fields of every request, such as `temperature`; `extra_body` is merged with them,
     and so is the `extra_body` of a call's `extra_create_args`. An option that the server refuses
     is not sent again; a forced tool choice becomes "auto". Reasoning is sent back together with
     the tool calls that it led to, as DeepSeek requires. Errors quote the server, but never the key.
@@ -377,7 +377,7 @@ class WireCall(BaseModel):
 class WireMessage(BaseModel):
     """The message of an answer, or the delta of a chunk.
 
-    Reasoning has two names: that of DeepSeek, and that of newer vLLM and Ollama.
+    Reasoning has two names: DeepSeek's, and the one of newer vLLM and Ollama.
     """
 
     content: str | None = None

@@ -301,7 +301,7 @@ DETECTORS = (
     _named(
         "api key",
         r"(?:api|access|secret|account)[ _-]?key|(?:private|signing|encryption|master)_key"
-        # Other keys are often those of rows and requests.
+        # Other keys often belong to rows and requests.
         rf"|(?-i:(?<=[A-Z0-9])(?<!PUBLIC)_KEY)(?=\s?[=:])(?!\s?[=:]\s?[\"']?{_UUID}\b)"
         r"|密钥|密鑰|金鑰",
         "key 密钥 密鑰 金鑰",
@@ -396,7 +396,7 @@ class PrivacyPolicy:
             return type(value)(self._protect(item, findings, name) for item in value)
         if not isinstance(value, str | int) or isinstance(value, bool):
             return value
-        # Other numbers than those of cards are more often amounts than personal data.
+        # Numbers that are no cards are more often amounts than personal data.
         policy = self if isinstance(value, str) else replace(self, personal="off")
         start, end = (f"{name}=“", "”") if name else ("", "")
         redacted = policy.redact(f"{start}{value}{end}", findings)

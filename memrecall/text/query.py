@@ -28,7 +28,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Adjacent words; `position` is that of the opening quote."""
+    """Adjacent words; `position` is where the opening quote is."""
 
     text: str
     position: int = field(default=0, compare=False)

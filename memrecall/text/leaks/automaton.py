@@ -272,7 +272,7 @@ class Automaton(Generic[T]):
 
 
 _LOOKAHEAD = 12  # characters after the first that a search checks
-_CHOICE = 6  # a place where several may follow counts as so many: to skip prose, few are enough
+_CHOICE = 6  # characters that a choice of several counts as: to skip prose, few are enough
 SENTENCE_ENDS = ".!?。！？…:：\n"
 _Cache = dict[tuple[int, int], str | None]  # expressions by the id of a state and their depth
 _Branch = tuple[str, str]  # a first character, and an expression for what follows it

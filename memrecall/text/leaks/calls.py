@@ -362,8 +362,8 @@ _MAX_SEARCHED_LENGTH = 65_536  # characters of hidden text that are searched for
 class Leak:
     """A call that was written as text: its format, its position and the tool's name if known.
 
-    The position is that of the call's first character, or of the name for further calls in the
-    same block.
+    The position is where the call begins, or where its name does for further calls in the same
+    block.
     """
 
     family: str

@@ -57,7 +57,7 @@ class FormatSet:
 
     def __init__(self, starts: Sequence[AutomatonState[FormatEntry]]) -> None:
         self.starts = starts  # by start position
-        self.in_span = self  # with those of code, while a span may still end
+        self.in_span = self  # with the formats of code, while a span may still end
         self._stops: dict[LineState, re.Pattern[str]] = {}
 
     def stop_pattern(self, lines: LineState) -> re.Pattern[str]:

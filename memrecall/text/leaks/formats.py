@@ -19,7 +19,7 @@ Macros:
 | `\T` | a registered tool's name, or with its namespace; without tools the row matches nothing |
 | `\W` | the words of a wrapper: `tool_call`, `function_calls`, `tool_use` … |
 | `\P` | a namespace (`minimax:`, `seed:` …) or a vendor's prefix |
-| `\A` | the suffix and the attributes of a tag, if it has any, but not those of Vue (`:name=`) |
+| `\A` | the suffix and the attributes of a tag, if it has any, but none of Vue's (`:name=`) |
 | `\K` | a key of a call in JSON |
 | `\H` | the word of a reasoning tag |
 | `\S` | a string in quotation marks |
@@ -393,7 +393,7 @@ STRICT_CALLS = (
 
 
 # Reasoning, answers and the ends of turns.
-MAX_AMBIGUOUS_LENGTH = 32_768  # after so many characters without an answer it is reasoning
+MAX_AMBIGUOUS_LENGTH = 32_768  # characters without an answer after which it is reasoning
 
 
 @dataclass(frozen=True, slots=True)

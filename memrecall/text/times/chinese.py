@@ -211,10 +211,6 @@ def _nearby_night(now: datetime, word: str, part: str) -> Range:
     return day_part(_SHORT_DAY_PARTS[part]).at(calendar_unit(now, "day", _OFFSETS[word]))
 
 
-def _nearby_weekday(now: datetime, near: str, name: str) -> Range:
-    return _day_name(now, name).at(calendar_unit(now, "week", _near(near)))
-
-
 def _day_name(_now: datetime, name: str) -> Recurrence:
     return weekend() if name == "末" else weekday(_WEEKDAYS[name])
 
@@ -264,7 +260,10 @@ _YEARS = (
     Rule("上一年", lambda now: calendar_unit(now, "year", -1)),
 )
 _NEARBY = (
-    Rule(f"{_NEAR}{_WEEK}{_DAY_NAME}", _nearby_weekday),
+    Rule(
+        f"{_NEAR}{_WEEK}{_DAY_NAME}",
+        lambda now, near, name: _day_name(now, name).at(calendar_unit(now, "week", _near(near))),
+    ),
     Rule(f"{_NEAR}{_WEEK}{_NOT_WEEK}", lambda now, near: calendar_unit(now, "week", _near(near))),
     Rule(f"{_NEAR}月{_NOT_MONTH}", lambda now, near: calendar_unit(now, "month", _near(near))),
     Rule("(大前|昨|今|(?<![说证声光透])明)[天日儿](?!头条|方舟)", _nearby("day")),

@@ -307,7 +307,17 @@ class _Parser:
             boundary, stop = suffix.entry.boundary, suffix.stop
         if isinstance(chain.meaning, Recurrence) and self._has_begun(period.start, boundary):
             period = latest_occurrence(chain.meaning, self.now)
-        start, end = _bounds(period, boundary)
+        start: datetime | None = period.start
+        end: datetime | None = period.end
+        match boundary:
+            case Boundary.BEFORE:
+                start, end = None, period.start
+            case Boundary.UNTIL:
+                start = None
+            case Boundary.AFTER:
+                start, end = period.end, None
+            case Boundary.SINCE | Boundary.FROM:
+                end = None
         is_closed = start is not None and end is not None
         return _TimeExpression(position, stop, start, end, period.grain if is_closed else "range")
 
@@ -358,14 +368,3 @@ def _place(around: Range | Recurrence, recurrence: Recurrence) -> Piece:
 
 def _is_weekday(piece: Range | Recurrence) -> bool:
     return isinstance(piece, Recurrence) and piece.within == ("week",)
-
-
-def _bounds(period: Range, boundary: Boundary) -> tuple[datetime | None, datetime | None]:
-    start, end = period.start, period.end
-    return {
-        Boundary.BEFORE: (None, start),
-        Boundary.UNTIL: (None, end),
-        Boundary.AFTER: (end, None),
-        Boundary.SINCE: (start, None),
-        Boundary.FROM: (start, None),
-    }.get(boundary, (start, end))
