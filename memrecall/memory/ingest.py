@@ -41,7 +41,7 @@ from memrecall.store import (
     WriteStatus,
 )
 from memrecall.store.privacy import protect_new
-from memrecall.text.normalize import replace_characters
+from memrecall.text.tokens import replace_characters
 from memrecall.types import (
     EXTRACTION,
     NAME_LENGTH,

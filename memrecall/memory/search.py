@@ -25,8 +25,8 @@ from memrecall.search.ranking.features import user_to_first_person
 from memrecall.search.results import describe_threshold, join_sources, mark_outdated
 from memrecall.store import Graph, MemoryQuery, UserVersion, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
-from memrecall.text.normalize import entity_key
 from memrecall.text.times import TimeSpan
+from memrecall.text.tokens import entity_key
 from memrecall.types import Message, format_time
 
 _MORE_ROWS = 20
