@@ -34,8 +34,8 @@ class TextEmbedder(Protocol):
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one row for each text, in order; shape (0, dimensions) without texts.
 
-        The row of a long text is that of its beginning, that of a blank text is zeros; no row has
-        a NaN. Raises EmbedderFailed; a later call may succeed.
+        A long text is embedded by its beginning, and a blank one as zeros; no row has a NaN. Raises
+        EmbedderFailed; a later call may succeed.
         """
         ...
 

@@ -156,7 +156,7 @@ def make_embedder(
     """Return the embedder that `spec` names, its model not loaded yet; None for "none".
 
     `base_url` and `api_key` are for "openai:MODEL", which means any server with OpenAI's
-    /embeddings endpoint. Other names are those of plugins.
+    /embeddings endpoint. Any other name is a plugin's.
     """
     match spec.partition(":"):
         case ("none", "", ""):

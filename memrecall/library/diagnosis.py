@@ -178,7 +178,7 @@ async def _compare_index(library: Library, user_id: str) -> str:
     new = IndexCache(None, None, library.settings.index_memory_mb * 1024 * 1024)
     async with library.cache.open(feed, version) as loaded, new.open(feed, version) as built:
         if loaded is None or built is None or loaded.version != built.version:
-            return ""  # written to or erased meanwhile
+            return ""  # written to or erased in between
         extra = len(loaded.living_rows() - built.living_rows())
         missing = len(built.living_rows() - loaded.living_rows())
     if not extra and not missing:

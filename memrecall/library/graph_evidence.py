@@ -41,7 +41,7 @@ _LETTER = rf"[^\W{CJK}]"  # of a word that has an end: 住在Porto names Porto
 _PIECE = re.compile(rf"[{CJK}]|{_LETTER}+")
 _MOST_READ = 50  # memories whose texts are searched for names; beyond, all relations are read
 _ALL_RELATIONS = 1_000_000
-_MOST_TRIES = 20  # to follow memories that other writers change meanwhile
+_MOST_TRIES = 20  # to follow memories that other writers change at the same time
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 _HIDDEN_BY = timedelta(days=500_000)  # from the end of a relation to what hides it: 1,369 years
 _HIDDEN_WITHOUT_END = datetime(2, 1, 1, tzinfo=UTC)
@@ -378,7 +378,11 @@ def _rests_on_deleted(
 ) -> bool:
     """Return True if all relations of an entity are hidden, or the memories that name it."""
     if edges:
-        return all(_is_hidden(relation) for _, _, relation in edges)
+        # A relation that ends when it begins is hidden.
+        return all(
+            relation.valid_to is not None and relation.valid_to <= (relation.valid_from or _NEVER)
+            for _, _, relation in edges
+        )
     names = [entity_key(name) for name in (entity.name, *entity.aliases)]
     naming = [m for m in changed if any(_is_named(n, entity_key(m.content)) for n in names)]
     return bool(naming) and all(memory.is_hidden for memory in naming)
@@ -395,10 +399,6 @@ def _shift_end(end: datetime | None, *, is_shown: bool) -> datetime | None:
     if end is None or end >= last:
         return _HIDDEN_WITHOUT_END
     return max(end, first + timedelta.resolution) - _HIDDEN_BY
-
-
-def _is_hidden(relation: StoredRelation) -> bool:
-    return relation.valid_to is not None and relation.valid_to <= (relation.valid_from or _NEVER)
 
 
 def _is_named(name: str, text: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.search import EngineRequest, Hit, SearchPage
+from memrecall.search import EngineRequest, Hit
 from memrecall.store import KnowledgeEntry, NewKnowledge
 from memrecall.store.knowledge import Knowledge
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
@@ -35,8 +35,12 @@ class KnowledgeBase(Knowledge):
 
     async def add(self, entry: NewKnowledge, *, must_exist: bool = False) -> str:
         """Store an entry, or replace the one of its key, and return its key; its vector follows."""
-        self._check_length("content", entry.content)
-        self._check_length("summary", entry.summary)
+        for name, text in (("content", entry.content), ("summary", entry.summary)):
+            if len(text) > LONGEST_ENTRY:
+                raise InvalidArgument(
+                    f"the {name} has {len(text)} characters, and the limit is {LONGEST_ENTRY}",
+                    hint="Split it into several entries",
+                )
         await self._library.vectors.prepare()
         key = await super().add(entry, must_exist=must_exist)
         self._library.vectors.expect({}, entries=1)
@@ -64,13 +68,6 @@ class KnowledgeBase(Knowledge):
         await self.add(new, must_exist=True)
         return await self.get(key)
 
-    def _check_length(self, name: str, text: str) -> None:
-        if len(text) > LONGEST_ENTRY:
-            raise InvalidArgument(
-                f"the {name} has {len(text)} characters, and the limit is {LONGEST_ENTRY}",
-                hint="Split it into several entries",
-            )
-
     async def search(
         self, query: str, limit: int = 3, tags: Sequence[str] = ()
     ) -> list[tuple[KnowledgeEntry, float]]:
@@ -90,9 +87,6 @@ class KnowledgeBase(Knowledge):
         agent_id = self._scope.agent_id or DEFAULT_NAME
         if page.unembedded and await self._library.vectors.catch_up_entries(agent_id):
             page = await self._library.engine.search(self._scope, request)
-        return (await self._keep_relevant(query, page))[:limit]
-
-    async def _keep_relevant(self, query: str, page: SearchPage) -> list[Hit]:
         if not page.results:
             return []
         floor = await self._library.engine.noise_floor(query, page.searched)
@@ -104,4 +98,5 @@ class KnowledgeBase(Knowledge):
             if hit.why.coverage >= min_coverage or hit.why.cosine >= floor
         ]
         best = max((hit.probability or 0.0 for hit in hits), default=0.0)
-        return [hit for hit in hits if (hit.probability or 0.0) >= _MIN_SHARE * best]
+        relevant = [hit for hit in hits if (hit.probability or 0.0) >= _MIN_SHARE * best]
+        return relevant[:limit]

@@ -148,7 +148,7 @@ def refuse_cursor(cursor: str | None) -> None:
 _CLOSE_SECONDS = 20.0  # for vectors; rows without them can be embedded later
 
 PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[PlanStep]]]
-"""Returns steps with those that contradict what the user said marked as claims."""
+"""Mark steps that contradict the user's own statements as claims."""
 
 
 class Library:
@@ -257,7 +257,11 @@ class Library:
             await self.catch_up(scope.user_id, request)
         page = await self.engine.search(scope, request, user)
         self.vectors.expect_missing(scope.user_id, page.unembedded)
-        return page if scope.space is None else await self.with_author_names(page, scope, user)
+        if scope.space is None:
+            return page
+        names = await self.store.spaces.names(scope.user_id, user)
+        named = (replace(h, author=names.get(h.author or "", h.author)) for h in page.results)
+        return replace(page, results=tuple(named))
 
     async def read_version(self, scope: Scope, request: SearchRequest) -> UserVersion | None:
         """Return the version that a search will see; None for an unknown user.
@@ -324,14 +328,6 @@ class Library:
             page = await search(inside, version)
             pages.append(qualify_page(page, str(inside.space)))
         return merge_pages(pages)
-
-    async def with_author_names(
-        self, page: SearchPage, scope: Scope, version: UserVersion | None
-    ) -> SearchPage:
-        """Return a page of a space with the names of its authors."""
-        names = await self.store.spaces.names(scope.user_id, version)
-        named = (replace(h, author=names.get(h.author or "", h.author)) for h in page.results)
-        return replace(page, results=tuple(named))
 
     async def search_messages(
         self, scope: Scope, query: LexicalQuery | SemanticQuery, search: SearchMessages

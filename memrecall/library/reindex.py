@@ -1,9 +1,8 @@
 """Reindexing: search text of an older version and vectors of another model are made again."""
 
-from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed
 from memrecall.library.library import Library
-from memrecall.progress import Advance, Progress, progress_bar
+from memrecall.progress import Progress, progress_bar
 from memrecall.store.texts import rebuild_search_text
 from memrecall.text import TEXT_VERSION
 
@@ -33,27 +32,20 @@ class Reindexer:
 
     async def run(self, progress: Progress = False) -> dict[str, int | str]:
         """Update everything; `progress` is called after each batch."""
-        embedder = self._library.embedder
+        library, embedder = self._library, self._library.embedder
         if embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
         with progress_bar(progress, "reindexing", await self.count(), unit="rows") as advance:
-            analysed = await self._analyse(advance) if self._is_text_stale else 0
+            analysed = 0
+            if self._is_text_stale:
+                async for count in rebuild_search_text(library.store.database):
+                    advance(count)
+                    analysed += count
             await embedder.embed([])  # A broken embedder must not claim the database.
-            await self._bind(embedder)
-            embedded = await self._library.vectors.embed_all(advance)
+            # From here on, the database has the embedder's model and size.
+            if await library.store.vectors(embedder.model).set_model(embedder.dimensions):
+                async for page in library.store.owners.pages(_USERS_PER_PAGE):
+                    for user_id in page:
+                        await library.forget_derived(user_id)
+            embedded = await library.vectors.embed_all(advance)
         return {"embedded": embedded, "analysed": analysed, "model": embedder.model}
-
-    async def _bind(self, embedder: Embedder) -> None:
-        """Make the embedder's model and size those of the database."""
-        library = self._library
-        if await library.store.vectors(embedder.model).set_model(embedder.dimensions):
-            async for page in library.store.owners.pages(_USERS_PER_PAGE):
-                for user_id in page:
-                    await library.forget_derived(user_id)
-
-    async def _analyse(self, advance: Advance) -> int:
-        total = 0
-        async for count in rebuild_search_text(self._library.store.database):
-            advance(count)
-            total += count
-        return total

@@ -3,7 +3,7 @@
 A row can be found by its words as soon as it is stored. Rows without a vector are the backlog,
 which outlives every process. A service looks for users with such rows among those who changed
 something since it last found none; others learn of them by writes and searches. Rows are embedded
-in small pieces, first those of the users who got least, in one process of a database at a time. If
+in small pieces, the users who got least first, in one process of a database at a time. If
 the embedder fails, they wait for the next write, search or look, or for `memrecall reindex`.
 """
 
@@ -55,7 +55,7 @@ _PIECE_ROWS, _PIECE_CHARACTERS, _PIECE_USERS = 256, 16_000, 64
 _BATCHES = 4  # of a piece: each is stored when it comes back
 _PIECE_SECONDS = 60.0  # after which the embedder counts as failed
 _FAST = 0.25  # of these seconds: after such a piece, the next one may be larger
-_TURN = 100  # what a turn costs beside its characters: also one that fails
+_TURN = 100  # what a turn costs besides its characters, even if it fails
 _AT_ONCE = 20  # rows that a search embeds itself, for a share of the time that it has
 _CATCH_UP_SHARE, _CATCH_UP_SECONDS = 0.25, 20.0
 _DELAY = 0.25  # seconds in which a small piece grows: a transaction costs more than its rows
@@ -147,7 +147,7 @@ class VectorWriter:
                 await vectors.check_model(self._embedder.dimensions)
 
     def expect(self, rows: Mapping[str, int], entries: int = 0) -> None:
-        """Embed so many new rows of each user and entries of knowledge soon; nobody waits."""
+        """Embed new rows of each user and entries of knowledge soon; nobody waits."""
         if self._embedder is None:
             return
         self._entries += entries
@@ -192,7 +192,7 @@ class VectorWriter:
         asyncio.get_running_loop().call_later(_LOOK_PAUSE, self.resume)
 
     async def _until_few(self, users: set[str], most: int) -> bool:
-        """Wait until at most so many of some users have rows to embed; False if that failed."""
+        """Wait until at most `most` of the users have rows to embed; False if that failed."""
         while is_more := sum(map(self._is_expected, users)) > most:
             if self._task is None or self._task.done():
                 break
@@ -334,7 +334,7 @@ class VectorWriter:
             self._current = {}
 
     async def _take(self, embedder: Embedder, most_users: int) -> list[_Part]:
-        """Return the next rows of the users who got least, those of small jobs first."""
+        """Return the next rows of the users who got least, small jobs first."""
         parts: list[_Part] = []
         rows, characters = self._piece_rows, _PIECE_CHARACTERS
         while self._waiting and rows > 0 and characters > 0 and len(parts) < most_users:
@@ -386,7 +386,7 @@ class VectorWriter:
             self._through[part.user_id] = max(known, part.through)
 
     async def _embed_next_entries(self, embedder: Embedder) -> None:
-        known, self._entries = self._entries, 0  # Meanwhile there may be more.
+        known, self._entries = self._entries, 0  # More may come while these are embedded.
         try:
             most = self._piece_rows
             count = await self._embed_entries(embedder, _PIECE_SECONDS, most)

@@ -1,7 +1,7 @@
 """One search engine over messages, memories and knowledge.
 
 A search reads the user's version once and binds to it: its pages are computed as of the first one,
-whatever is written meanwhile.
+whatever is written in between.
 """
 
 import asyncio

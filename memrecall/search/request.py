@@ -24,7 +24,7 @@ LONGEST_REQUEST = 10_000
 TOP_K = 20
 LARGEST_TOP_K = 200
 SMALL_PART = 10
-"""A period or session of so many rows is shown, whether they match or not."""
+"""A period or session with at most this many rows is shown whole, whether they match or not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,8 +274,8 @@ async def mark_outdated(store: Store, scope: Scope, page: SearchPage) -> SearchP
 def join_sources(page: SearchPage) -> SearchPage:
     """Return a page on which a memory and its message are one hit.
 
-    The best memory of a message takes its place and score if they are better; the probability is
-    that of either. A claim that conflicts with what the user said does not: it would pass what it
+    The best memory of a message takes its place and score if they are better, and both
+    probabilities. A claim that conflicts with what the user said does not: it would pass what it
     conflicts with.
     """
     owners: dict[str, Hit] = {}

@@ -28,11 +28,18 @@ from memrecall.search.index.columns import FIELDS, Columns, RowTable
 from memrecall.search.index.external import ExternalVectors
 from memrecall.search.index.postings import Segment
 from memrecall.search.index.vectors import ExternalUserVectors, VectorBlocks
+from memrecall.search.request import KINDS
 from memrecall.store import ChangeFeed, KnowledgeFeed, UserVersion
 from memrecall.text import TEXT_VERSION
 from memrecall.workers import in_thread
 
-FORMAT = 5
+IndexFeed = ChangeFeed | KnowledgeFeed
+
+# Below this many new rows, building again is faster than writing and reading a file.
+_ROWS_WORTH_SAVING = 500
+# Adding this many rows leaves tens of megabytes of freed memory behind.
+_ROWS_WORTH_RELEASING = 5_000
+FORMAT = 5  # of snapshots
 _SEGMENT = ("keys", "offsets", "docs", "frequencies", "lengths", "atoms", "atom_offsets")
 
 
@@ -45,7 +52,7 @@ class SnapshotFolder:
 
     @classmethod
     def of_database(cls, database_id: str, file: Path | None, caches: Path) -> "SnapshotFolder":
-        """Return a folder beside a SQLite file, which copies do not share, or in the caches."""
+        """Return a folder next to a SQLite file, which copies do not share, or in the caches."""
         if file is not None:
             return cls(file.with_name(file.name + "-index"), database_id)
         return cls(caches / "index" / database_id, database_id)
@@ -57,12 +64,27 @@ class SnapshotFolder:
     def save(self, user_id: str, columns: Columns, model: str | None) -> bool:
         """Replace a user's snapshot; return False if the folder cannot be written."""
         columns.merge_all_segments()
+        segment = columns.segments[0]
+        header = {
+            "title": self._identity(user_id, model),
+            "epoch": columns.epoch,
+            "version": columns.version,
+        }
+        arrays: dict[str, Any] = {
+            "about": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+            "terms": _pack(columns.vocabulary),
+            "row_keys": _pack(columns.table.keys),
+            "names": _pack(columns.table.names),
+            "vectors": columns.vectors.dump(columns.rows),
+            **{f"row_{name}": getattr(columns.table, name) for name in FIELDS},
+            **{f"segment_{name}": getattr(segment, name) for name in _SEGMENT},
+        }
         target = self.path(user_id)
         temporary = target.with_suffix(f".{os.getpid()}.tmp")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(temporary, "wb", opener=partial(os.open, mode=0o600)) as file:
-                np.savez(file, **_to_arrays(columns, self._identity(user_id, model)))
+                np.savez(file, **arrays)
             temporary.replace(target)
         except OSError:
             with suppress(OSError):
@@ -93,20 +115,6 @@ class SnapshotFolder:
         return [FORMAT, TEXT_VERSION, self.database_id, user_id, model]
 
 
-def _to_arrays(columns: Columns, identity: list[object]) -> dict[str, Any]:
-    header = {"title": identity, "epoch": columns.epoch, "version": columns.version}
-    segment = columns.segments[0]
-    return {
-        "about": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-        "terms": _pack(columns.vocabulary),
-        "row_keys": _pack(columns.table.keys),
-        "names": _pack(columns.table.names),
-        "vectors": columns.vectors.dump(columns.rows),
-        **{f"row_{name}": column for name, column in columns.table.dump().items()},
-        **{f"segment_{name}": getattr(segment, name) for name in _SEGMENT},
-    }
-
-
 def _from_arrays(header: dict[str, Any], archive: Any) -> Columns:
     table = RowTable()
     fields = {name: archive[f"row_{name}"] for name in FIELDS}
@@ -126,14 +134,6 @@ def _pack(strings: Iterable[str]) -> npt.NDArray[np.uint8]:
 def _unpack(data: npt.NDArray[np.uint8]) -> list[str]:
     strings: list[str] = json.loads(data.tobytes())
     return strings
-
-
-IndexFeed = ChangeFeed | KnowledgeFeed
-
-# Below this many new rows, building again is faster than writing and reading a file.
-_ROWS_WORTH_SAVING = 500
-# Adding this many rows leaves tens of megabytes of freed memory behind.
-_ROWS_WORTH_RELEASING = 5_000
 
 
 @cache
@@ -278,8 +278,15 @@ class IndexCache:
             return empty
         label = self._label(empty)
         saved = await in_thread(self._snapshots.load, feed.owner, version.epoch, label)
-        if saved is None or not await self._is_past_of(feed, saved, version):
+        if saved is None or saved.version > version.version:
             return empty
+        if saved.rows:
+            # After a restored backup, change numbers may have been assigned again to other rows:
+            # the database must still have the newest row of the snapshot.
+            table, at = saved.table, int(np.argmax(saved.table.born))
+            last = (KINDS[table.kind[at]], table.keys[at], int(table.born[at]))
+            if not await feed.has(*last):
+                return empty
         if isinstance(empty.vectors, ExternalUserVectors):
             saved.vectors = empty.vectors
         slot.saved_rows = saved.rows
@@ -289,16 +296,6 @@ class IndexCache:
         """Return what distinguishes snapshots: the model, and whether vectors are included."""
         is_external = isinstance(columns.vectors, ExternalUserVectors)
         return f"{self._model} outside" if is_external else self._model
-
-    async def _is_past_of(self, feed: IndexFeed, saved: Columns, version: UserVersion) -> bool:
-        """Return True if the database still has the last row of a snapshot.
-
-        After a restored backup, change numbers may have been assigned again to other rows.
-        """
-        if saved.version > version.version:
-            return False
-        last = saved.last_row()
-        return last is None or await feed.has(*last)
 
     async def _save_if_grown(self, owner: str, slot: _Slot, columns: Columns) -> None:
         if self._snapshots is None:

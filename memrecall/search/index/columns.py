@@ -25,6 +25,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 ROLES = {"user": 0, "assistant": 1, "system": 2, "tool": 3, "other": 4, "": 5}
 
+_OBJECT_BYTES = 3_500  # of the objects around the arrays, measured over many small users
+_NO_LENGTHS = np.zeros(0, dtype=np.int32)
+Derived = TypeVar("Derived")
+
 MESSAGE, MEMORY, KNOWLEDGE = 0, 1, 2
 NONE = -1  # the row has no project, session, speaker, memory type or conflicts
 _UNKNOWN = -2
@@ -64,7 +68,7 @@ class StringTable(dict[str, int]):
         return number
 
     def find(self, name: str) -> int:
-        """Return the number of a string without adding it; no row has that of an unknown one."""
+        """Return the number of a string without adding it; one that no row has if it is unknown."""
         return self.get(name, _UNKNOWN)
 
 
@@ -141,17 +145,14 @@ class RowTable:
     def _extend(self, keys: list[str], **values: int | Sequence[int]) -> None:
         size = self._size + len(keys)
         if size > len(self._columns["kind"]):
-            self._reserve(max(size, self._size * 3 // 2))
+            for name, column in self._columns.items():
+                larger = np.zeros(max(size, self._size * 3 // 2), dtype=column.dtype)
+                larger[: self._size] = column[: self._size]
+                self._columns[name] = larger
         for name, value in values.items():
             self._columns[name][self._size : size] = value
         self.keys.extend(keys)
         self._size = size
-
-    def _reserve(self, capacity: int) -> None:
-        for name, column in self._columns.items():
-            larger = np.zeros(capacity, dtype=column.dtype)
-            larger[: self._size] = column[: self._size]
-            self._columns[name] = larger
 
     def neighbours(self, version: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the previous and next message of each row's session as of a version; -1: none."""
@@ -166,21 +167,12 @@ class RowTable:
         after[ordered[:-1][same]] = ordered[1:][same]
         return before, after
 
-    def dump(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the filled part of every column."""
-        return {name: self._columns[name][: self._size] for name in FIELDS}
-
     def load(self, columns: dict[str, npt.NDArray[Any]], keys: list[str], names: list[str]) -> None:
-        """Replace the content by what `dump` returned."""
+        """Replace the content by the columns, keys and names of a snapshot."""
         self._columns = {name: np.array(columns[name]) for name in FIELDS}
         self._size = len(keys)
         self.keys = keys
         self.names = StringTable((name, number) for number, name in enumerate(names))
-
-
-Derived = TypeVar("Derived")
-_OBJECT_BYTES = 3_500  # of the objects around the arrays, measured over many small users
-_NO_LENGTHS = np.zeros(0, dtype=np.int32)
 
 
 class Columns:
@@ -337,13 +329,6 @@ class Columns:
     def neighbours(self, version: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the messages before and after each row in its session (-1: none)."""
         return self.cached("neighbours", lambda: self.table.neighbours(version), version)
-
-    def last_row(self) -> tuple[str, str, int] | None:
-        """Return kind, key and change number of the newest row, which identify a history."""
-        if not self.rows:
-            return None
-        at = int(np.argmax(self.table.born))
-        return KINDS[self.table.kind[at]], self.table.keys[at], int(self.table.born[at])
 
     def restore(
         self,

@@ -20,7 +20,7 @@ class VectorDB(Protocol):
     """A database that stores users' vectors and multiplies them with a query vector."""
 
     async def progress(self, user_id: str, history: str) -> tuple[int, int]:
-        """Return the last change copied of that history (0: none), and the vector length."""
+        """Return the last copied change number (0: none) and the vector length."""
         ...
 
     async def take(self, user_id: str, history: str, through: int, rows: Sequence[Any]) -> None:
@@ -47,7 +47,7 @@ class VectorDB(Protocol):
         ...
 
 
-MAX_ROWS_IN_MEMORY = 200_000  # vectors of a user; the database has those of larger users
+MAX_ROWS_IN_MEMORY = 200_000  # of vectors of a user; larger users' vectors stay in the database
 
 
 class ExternalVectors:

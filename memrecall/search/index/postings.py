@@ -1,8 +1,8 @@
 """Postings as arrays: an immutable run of rows, merged with its neighbour as the index grows.
 
 `keys` are sorted; the rows of keys[i] are docs[offsets[i]:offsets[i+1]], counted from the segment's
-first row, with their term frequencies beside them. `atoms` is the text itself as term numbers, with
-a break after each row; phrases are matched against it.
+first row, and `frequencies` says how often each has the term. `atoms` is the text itself as term
+numbers, with a break after each row; phrases are matched against it.
 """
 
 from array import array

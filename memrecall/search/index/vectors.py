@@ -46,9 +46,9 @@ def mean_direction(vector: Floats, other: Floats, weight: float) -> Floats:
 class VectorBlocks:
     """Vectors in memory: row i is in block i // 2048; rows without a vector are zero.
 
-    A block grows with its rows. If each had room for all of its rows from the start, those of many
-    small users would take hundreds of times the memory of their vectors: the allocator reuses freed
-    blocks, and has to fill them with zeros.
+    A block grows with its rows. If each had room for all of its rows from the start, the blocks of
+    many small users would take hundreds of times the memory of their vectors: the allocator reuses
+    freed blocks, and has to fill them with zeros.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class VectorBlocks:
         return is_first
 
     def _reserve(self, number: int, rows: int) -> Floats:
-        """Return a block with room for so many rows."""
+        """Return a block with room for that many rows."""
         block = self._blocks.get(number, np.zeros((0, self.dimensions), dtype=np.float32))
         if len(block) < rows:
             capacity = max(_LEAST_ROWS, 1 << (rows - 1).bit_length())

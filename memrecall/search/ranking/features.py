@@ -57,7 +57,7 @@ _DECAY = np.float32(0.9) ** np.arange(_REACH + 1, dtype=np.float32)
 
 
 class SessionOrder(NamedTuple):
-    """All rows, those of a session in a run, by time; a long pause begins another."""
+    """All rows, ordered by session and time; a long pause begins another session."""
 
     rows: Rows
     position: Rows  # of each row in `rows`
@@ -108,7 +108,7 @@ def _inherited(
     order: SessionOrder, rows: Rows, terms: Rows, weights: npt.NDArray[np.float64]
 ) -> Floats:
     """Return the term scores that following rows inherit, until the term occurs again."""
-    # All terms at once: those of a question are many, and most are rare.
+    # All terms at once: a question has many, and most are rare.
     shift = len(order.rows).bit_length()
     places = (terms << shift) | order.position[rows]
     places.sort(kind="stable")  # quick where sessions follow one another: they are in order

@@ -53,7 +53,9 @@ def query_terms(text: str) -> Terms:
         if atom not in STOP_TERMS and atom not in STOP_CHARS and not is_emoji(atom)
     ]
     weighted += [((extra,), 1.0) for extra in analysis.extras]
-    weighted += [(pair, 1.0) for pair in _pairs(analysis) if not _is_stop_pair(pair)]
+    for pair in _pairs(analysis):
+        if not STOP_CHARS.issuperset(pair) and "".join(pair) not in STOP_WORDS:
+            weighted.append((pair, 1.0))
     return _count(weighted) if weighted else all_terms(text)
 
 
@@ -66,10 +68,6 @@ def language_cost(term: SearchTerm) -> float:
 def count_words(terms: Iterable[SearchTerm]) -> float:
     """Return how many words terms are worth: a Chinese word gives two or three terms."""
     return sum(_WORDS_PER_CHINESE_TERM if is_cjk(term[0][0]) else 1.0 for term in terms)
-
-
-def _is_stop_pair(pair: tuple[str, str]) -> bool:
-    return all(character in STOP_CHARS for character in pair) or "".join(pair) in STOP_WORDS
 
 
 def _atoms(analysis: Analysis) -> list[str]:
@@ -157,7 +155,7 @@ def term_spans(columns: Columns, terms: Terms) -> list[Spans]:
 
 
 def posting_rows(columns: Columns, spans: Sequence[Spans]) -> tuple[Rows, Rows]:
-    """Return the rows that have each term, and the number of the term beside each row."""
+    """Return the rows that have each term, and for each of them the number of the term."""
     parts: list[npt.NDArray[np.signedinteger[Any]]] = [np.zeros(0, dtype=np.int64)]
     sizes: list[int] = []
     for term_span in spans:

@@ -1,7 +1,7 @@
 """The order of the first rows: a small network over what tells them apart.
 
 The ranking of all rows has to be cheap. For the first twenty, more can be compared: the texts token
-by token, a row together with the line before it, whether a later one says the same anew. The
+by token, a row together with the line before it, whether a later one says the same again. The
 network gives each row, and "none of them", a share of one. Whether there is an answer at all is
 told better by how well the best rows fit in absolute terms, so that a linear model of that decides
 how much all rows have together.
@@ -289,13 +289,13 @@ def _query_features(ranking: Ranking, columns: Mapping[str, Any]) -> Floats:
 
 
 class RankingNetwork:
-    """One hidden layer beside a linear one, and a linear score of "none of them"."""
+    """A hidden layer and a linear one, added up, and a linear score of "none of them"."""
 
     def __init__(self, weights: Mapping[str, Floats]) -> None:
         self._weights = weights
 
     def shares(self, features: RerankFeatures) -> Floats:
-        """Return the probability of each row; what is missing to one is that of none."""
+        """Return the probability of each row; the rest up to one is the probability of none."""
         weights = self._weights
         meaning = (features.vectors - weights["centre"]) @ weights["directions"]
         rows = np.hstack([features.rows, meaning])

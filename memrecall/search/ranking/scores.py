@@ -4,8 +4,8 @@ Lexical and semantic scores are standardised over the user's living rows, so tha
 tell rows apart has no influence, whatever its scale. Two absolute measures complement them, how
 much of the query a row covers and its cosine: in a small collection standard scores say little.
 
-The probability of a row is that of two things together: that the store has an answer at all, and
-that it is this row. The first depends on the query as a whole: how much of it, by the rarity of its
+A row is the answer if the store has an answer at all, and if it is this row: its probability is the
+product of both. The first depends on the query as a whole: how much of it, by the rarity of its
 words in the language, any row has; how much nearer the nearest row is than unrelated sentences are;
 and among how many rows, because the best of many is good by chance. So a score means the same in a
 store of three rows and of a hundred thousand.
@@ -49,7 +49,7 @@ class RankingWeights:
     nearby: float = 0.0  # shortly before or after that time
     speaker: float = 0.0  # said by someone whom the query names
     voice: float = 0.0  # the same in a dialogue, where it distinguishes two speakers
-    group: float = 0.0  # the same among many speakers, of whom each says little
+    group: float = 0.0  # the same, in groups where each speaker says little
     lone: float = 0.0  # not part of a dialogue: a note, a memory, an event
     length: float = 0.0
     asks: float = 0.0  # is a question itself
@@ -57,7 +57,7 @@ class RankingWeights:
 
 
 FEATURES = tuple(item.name for item in fields(RankingWeights) if item.name != "bias")
-# The features of all candidates, one array each; only a hybrid search has those of the context.
+# The features of all candidates, one array each; only a hybrid search has the features of context.
 RankingFeatures = Mapping[str, Floats]
 
 # Fitted on KdConv, FriendsQA, Molweni, MADial and LifeBench (`benchmarks/fit_ranking.py`), rounded.
@@ -295,7 +295,7 @@ class Noise(NamedTuple):
         return cls(median, max(deviation, _MIN_SPREAD))
 
     def significance(self, cosine: float) -> float:
-        """Return how many deviations a cosine is above that of unrelated texts."""
+        """Return how many deviations a cosine is above the cosine of unrelated texts."""
         return (cosine - self.median) / self.spread
 
     def floor(self, rows: int) -> float:
