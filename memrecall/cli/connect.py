@@ -101,10 +101,15 @@ def connect(
 
     Finds the clients on this machine, shows what changes in their settings, and asks once.
     """
+    from memrecall.integrations.hooks.installation import find_clients, locate
+
     if status:
         print_activity(project, json=json)
         return
-    targets = _choose_clients(client, project, every=every)
+    names = client or (list(CLIENTS) if every else find_clients())
+    if not names:
+        raise NotFound("no coding assistant was found", hint=f"Use --client {', '.join(CLIENTS)}")
+    targets = [locate(name, project) for name in names]
     settings = load_settings({"db": db}).settings
     common = Binding(
         client="",
@@ -114,7 +119,8 @@ def connect(
         url=_service_url(settings) if url is None else url,
         key=_read_key(key_file),
         allow_remote=allow_remote,
-        db=_absolute(settings.db),
+        # With its whole path, because a hook runs in another folder.
+        db=settings.db if "://" in settings.db else str(Path(settings.db).expanduser().absolute()),
         deadline=deadline,
         characters=characters,
         capture=capture,
@@ -172,17 +178,6 @@ def disconnect(
         if targets and not installed():
             stop_helper(str(targets[0].binding_path))
     _print_outcome("disconnect", targets, plans, notes, dry_run=dry_run, json=json)
-
-
-def _choose_clients(
-    names: list[str] | None, project: Path | None, *, every: bool
-) -> list["Installation"]:
-    from memrecall.integrations.hooks.installation import find_clients, locate
-
-    names = names or (list(CLIENTS) if every else find_clients())
-    if not names:
-        raise NotFound("no coding assistant was found", hint=f"Use --client {', '.join(CLIENTS)}")
-    return [locate(name, project) for name in names]
 
 
 def _bind(target: "Installation", common: Binding, *, create_key: bool) -> Binding:
@@ -306,11 +301,6 @@ def _read_key(file: Path | None) -> str:
         return file.read_text("utf-8").strip()
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"cannot read {file}: {error}") from None
-
-
-def _absolute(db: str) -> str:
-    """Return a database with its whole path, because a hook runs in another folder."""
-    return db if "://" in db else str(Path(db).expanduser().absolute())
 
 
 def _create_key(binding: Binding) -> str:

@@ -60,6 +60,7 @@ def import_messages(
     half way; 2: nothing was imported.
     """
     from memrecall.importers.importer import is_export
+    from memrecall.importers.past_sessions import plan_past_sessions
     from memrecall.memory import make_plan, open_source
 
     if listing or undo:
@@ -70,7 +71,10 @@ def import_messages(
     if (file is None) == (client is None):
         raise InvalidArgument("pass either a file or folder, or --client")
     if file is None:
-        plan = _plan_past_sessions(user, client, since, project)
+        clients = [client] if client and client != "all" else None
+        start = options.read_since(since)
+        with output.spinner("reading past sessions"):
+            plan = plan_past_sessions(user, clients, since=start, project=project)
         if plan.survey.entries:
             import_plan(plan, shared, dry_run=dry_run, strict=strict)
         else:
@@ -111,16 +115,6 @@ def _manage_imports(
         typer.confirm(f"Take back {lines[import_id]}?", abort=True, err=True)
     result = shared.with_library(lambda library: undo_import(library, user, import_id))
     _print_removed(result["messages"], result["memories"], result, shared)
-
-
-def _plan_past_sessions(
-    user: str | None, client: str | None, since: str | None, project: str | None
-) -> Any:
-    from memrecall.importers.past_sessions import plan_past_sessions
-
-    clients = [client] if client and client != "all" else None
-    with output.spinner("reading past sessions"):
-        return plan_past_sessions(user, clients, since=options.read_since(since), project=project)
 
 
 def import_plan(
