@@ -66,13 +66,12 @@ from memrecall.store import (
     parse_record,
 )
 from memrecall.store.backup.folder import warn_of_drafts
-from memrecall.store.database.memberships import qualify_row
+from memrecall.store.database.memberships import enter_space, qualify_row
 from memrecall.store.database.statements import Reads
 from memrecall.store.graph import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages import write_messages
 from memrecall.store.privacy import Scan
-from memrecall.store.spaces import enter_space_at
 from memrecall.store.transfer import (
     ImportCounts,
     export_user,
@@ -134,7 +133,8 @@ async def enter_all(store: Store, scope: Scope) -> Entered:
     """Enter the spaces that a scope covers, in one trip to the database."""
 
     def read(reads: Reads) -> Entered:
-        return tuple(enter_space_at(reads, scope, name) for name in scope.spaces)
+        entered = [enter_space(reads, scope, name) for name in scope.spaces]
+        return tuple((inside, UserVersion.of_row(row)) for inside, row in entered)
 
     return await store.database.read_together(read) if scope.spaces else ()
 

@@ -27,7 +27,7 @@ from memrecall.store.database.statements import (
     new_id,
     split,
 )
-from memrecall.store.database.tables import aliases, entities, relations
+from memrecall.store.database.tables import metadata
 from memrecall.text.tokens import entity_key
 from memrecall.types import NAME_LENGTH, Message, check_text
 
@@ -50,7 +50,7 @@ GRAPH_TABLES = {
 }
 # The ends of a relation, and the names that it was stated with.
 ENDS = (("source_id", "source_alias"), ("destination_id", "destination_alias"))
-_TABLES = {table.name: table for table in (entities, aliases, relations)}
+_TABLES = {name: metadata.tables[name] for name in GRAPH_TABLES}
 
 
 @dataclass(frozen=True, slots=True)

@@ -466,12 +466,6 @@ class Spaces:
         write_entry(connection, scope, AuditEntry(action, str(scope.member), target), now)
 
 
-def enter_space_at(reads: Reads, scope: Scope, space_id: str) -> tuple[Scope, UserVersion]:
-    """Return the scope of a space and its version, read by one statement."""
-    inside, row = enter_space(reads, scope, space_id)
-    return inside, UserVersion.of_row(row)
-
-
 def _require_other_admin(members: Mapping[str, SpaceMember], member: str) -> None:
     others = (m for m in members.values() if m.member != member and m.kind == "user")
     if all(other.role is not SpaceRole.ADMIN for other in others):  # a key may be revoked

@@ -116,13 +116,9 @@ class ThreadWalk:
             return None
         if node.parent_message_id in self._visited:
             return None
-        parent = None
-        for earlier in await self._look_back(node):
-            if earlier.message_id == node.parent_message_id:
-                parent = earlier
-                break
-        else:
-            parent = await self._find(node.parent_message_id)
+        earlier = await self._look_back(node)
+        parent = next((n for n in earlier if n.message_id == node.parent_message_id), None)
+        parent = parent or await self._find(node.parent_message_id)
         # Every answer names its question. That alone is no branch: two may be asked at once.
         is_branch = node.role != Role.ASSISTANT or (parent and parent.parent_message_id)
         if parent is not None and (self._in_branch or is_branch):
@@ -239,11 +235,12 @@ class Timeline:
     def read_many(self, message_ids: Sequence[str], reads: Reads) -> list[Message]:
         """Return the same among other reads."""
         if self._scope.spaces:
-
-            def read(scope: Scope, keys: list[str]) -> list[Message]:
-                return Timeline(self._database, scope, self._limits).read_many(keys, reads)
-
-            return read_by_owner(reads, self._scope, message_ids, read)
+            return read_by_owner(
+                reads,
+                self._scope,
+                message_ids,
+                lambda scope, keys: self._within(scope).read_many(keys, reads),
+            )
         owner = self._owner()
         statement = _select_by_id(tuple(owner))
         items: list[Message] = []
@@ -356,8 +353,7 @@ class Timeline:
         if space_id is not None:
             enter = partial(enter_space, scope=self._scope, space_id=space_id)
             inside, _ = await self._database.read_together(enter)
-            timeline = Timeline(self._database, inside, self._limits)
-            page = await timeline.neighbors(key, before=before, after=after)
+            page = await self._within(inside).neighbors(key, before=before, after=after)
             return StoredPage(tuple(qualify_row(row, space_id) for row in page.items))
         require_limit("before", before, LARGEST_PAGE, smallest=0)
         require_limit("after", after, LARGEST_PAGE, smallest=0)
@@ -394,6 +390,10 @@ class Timeline:
         ids = (await walk.walk_back(before))[::-1]
         by_id = {message.message_id: message for message in await self.get_many(ids)}
         return [by_id[name] for name in ids if name in by_id]  # some may have been erased since
+
+    def _within(self, scope: Scope) -> "Timeline":
+        """Return the messages of the user alone, or of one space that the scope covers."""
+        return Timeline(self._database, scope, self._limits)
 
     def _owner(self) -> dict[str, Any]:
         owner = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}

@@ -116,9 +116,7 @@ class Memories:
                 reads,
                 self._scope,
                 keys,
-                lambda scope, own: Memories(self._database, scope, self._limits).read_many(
-                    own, reads
-                ),
+                lambda scope, own: self._within(scope).read_many(own, reads),
             )
         statement = _select_by_key(
             any_agent=self._scope.agent_id is None,
@@ -196,9 +194,7 @@ class Memories:
                 reads,
                 self._scope,
                 keys,
-                lambda scope, own: Memories(self._database, scope, self._limits)._read_states(
-                    own, reads
-                ),
+                lambda scope, own: self._within(scope)._read_states(own, reads),
             )
         return self._read_where(memories.c.memory_key.in_, keys, reads)
 
@@ -283,6 +279,10 @@ class Memories:
                 connection.execute(statement.values(last_recalled_at=at))
 
         await self._database.transact(work)
+
+    def _within(self, scope: Scope) -> "Memories":
+        """Return the memories of the user alone, or of one space that the scope covers."""
+        return Memories(self._database, scope, self._limits)
 
     def _filter(self, statement: Select[Any], query: MemoryQuery) -> Select[Any]:
         statement = filter_visible(statement, self._scope)

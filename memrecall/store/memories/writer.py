@@ -191,12 +191,15 @@ class MemoryWriter:
         if origin is not Origin.USER:  # Rewording a claim does not confirm it.
             new = new.as_claim(*row["provenance"].get("conflicts_with", ()))
         self.add([new], origin, supersedes=memory_key)
-        begin, key = min(new.valid_from or self._locks.now, self._locks.now), new.memory_key
-        # It ends when the new one begins, but not before it began itself.
-        end = max(begin, began(row))
-        values = {"superseded_by": key, "superseded_reason": reason, "valid_to": end}
-        self._write(PendingChange(row, values, "UPDATE", reason, key))
-        return str(key)
+        begin = min(new.valid_from or self._locks.now, self._locks.now)
+        values = {
+            "superseded_by": new.memory_key,
+            "superseded_reason": reason,
+            # It ends when the new one begins, but not before it began itself.
+            "valid_to": max(begin, began(row)),
+        }
+        self._write(PendingChange(row, values, "UPDATE", reason, new.memory_key))
+        return str(new.memory_key)
 
     def precede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str | None:
         """Add a memory that was said before another, as an earlier state in its history.
