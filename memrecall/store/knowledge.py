@@ -205,27 +205,34 @@ class Knowledge:
             }
             for entry in entries
         ]
+        await self._database.transact(lambda c: self._replace(c, rows, restore_id, version))
+
+    def _replace(
+        self,
+        connection: Connection,
+        rows: list[dict[str, Any]],
+        restore_id: str,
+        version: int | None,
+    ) -> None:
+        numbers = take_change_numbers(connection, self._agent_id, len(rows))
+        if version is not None and numbers.start != version + 1:
+            raise StorageBusy("the knowledge base changed during the operation", hint="Try again")
+        connection.execute(delete(knowledge).where(knowledge.c.agent_id == self._agent_id))
+        numbered = [
+            {**row, "agent_id": self._agent_id, "change_no": number}
+            for row, number in zip(rows, numbers, strict=True)
+        ]
+        for batch in split(numbered, _PAGE):
+            connection.execute(insert(knowledge), list(batch))
+        # No row shows what was removed: a new epoch makes readers rebuild their index.
         of_agent = knowledge_bases.c.agent_id == self._agent_id
-        restore = {"restore_id": restore_id, "agent_id": self._agent_id, "decided_at": now}
-
-        def work(connection: Connection) -> None:
-            numbers = take_change_numbers(connection, self._agent_id, len(rows))
-            if version is not None and numbers.start != version + 1:
-                raise StorageBusy(
-                    "the knowledge base changed during the operation", hint="Try again"
-                )
-            connection.execute(delete(knowledge).where(knowledge.c.agent_id == self._agent_id))
-            numbered = [
-                {**row, "agent_id": self._agent_id, "change_no": number}
-                for row, number in zip(rows, numbers, strict=True)
-            ]
-            for batch in split(numbered, _PAGE):
-                connection.execute(insert(knowledge), list(batch))
-            # No row shows what was removed: a new epoch makes readers rebuild their index.
-            connection.execute(update(knowledge_bases).where(of_agent).values(epoch=new_epoch()))
-            connection.execute(insert(restores), restore)
-
-        await self._database.transact(work)
+        connection.execute(update(knowledge_bases).where(of_agent).values(epoch=new_epoch()))
+        restore = {
+            "restore_id": restore_id,
+            "agent_id": self._agent_id,
+            "decided_at": datetime.now(UTC),
+        }
+        connection.execute(insert(restores), restore)
 
     async def was_restored(self, restore_id: str) -> bool:
         """Return whether a restore was decided and its end is not recorded yet.
