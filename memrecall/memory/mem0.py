@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from pydantic import ValidationError
+
 from memrecall.embedding import make_embedder
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.settings import OPENAI, load_settings
-from memrecall.types import parse_time
+from memrecall.store import EDITABLE_FIELDS
+from memrecall.types import NewMemory, parse_time
 
 ANY_VALUE = "*"  # as the value of a filter
 _DAY = timedelta(days=1)
@@ -20,6 +23,7 @@ _ID_NAMES = {
     "run_id": "session_id",
     "session_id": "session_id",
 }
+_FIELD_ALIASES = {"memory": "content", "text": "content", "data": "content"}
 _FILE = "memrecall.db"
 # Servers with OpenAI's interface and their default addresses.
 _SERVERS = {
@@ -144,6 +148,31 @@ def _parse_date(value: object) -> date | None:
         return date.fromisoformat(value) if isinstance(value, str) and "W" not in value else None
     except ValueError:
         return None
+
+
+def parse_update(data: object, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields to update, validated like the fields of a new memory."""
+    values: dict[str, Any] = dict(fields)
+    if isinstance(data, Mapping):
+        values = {**data, **values}
+    elif data is not None:
+        values = {"content": data, **values}
+    if "expiration_date" in values:
+        values["expires_at"] = parse_expiration(values.pop("expiration_date"))
+    values = {_FIELD_ALIASES.get(name, name): value for name, value in values.items()}
+    unknown = sorted(set(values) - set(EDITABLE_FIELDS))
+    if unknown:
+        raise InvalidArgument(
+            f"the field {unknown[0]!r} of a memory cannot be updated",
+            hint=f"Use {', '.join(sorted(EDITABLE_FIELDS))}",
+        )
+    if not values:
+        raise InvalidArgument("the update has no fields", hint="Pass the new text, or a field")
+    try:
+        checked = NewMemory.model_validate({"content": "-", **values})
+    except ValidationError as error:
+        raise InvalidArgument(describe_validation_error(error)) from None
+    return {name: getattr(checked, name) for name in values}
 
 
 def options_of_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, NotFound
-from memrecall.extraction.protocol import Extractor, Utterance
+from memrecall.extraction.protocol import USER, Extractor, Utterance, fact_keywords
 from memrecall.importers.importer import parse_records
 from memrecall.library.library import Library
 from memrecall.memory.extractions import ExtractionRequest, Extractions
@@ -38,6 +38,7 @@ from memrecall.memory.mem0 import (
     options_of_config,
     parse_expiration,
     parse_moment,
+    parse_update,
     take_scope,
 )
 from memrecall.memory.recall import make_extractor, make_recaller, require_one_database
@@ -50,8 +51,6 @@ from memrecall.memory.results import (
     StoredItem,
     UpdatedItem,
     covered_kinds,
-    find_updatable,
-    follow_text,
     iterate_users,
     list_entities,
     list_kinds,
@@ -61,7 +60,6 @@ from memrecall.memory.results import (
     mention_messages,
     message_item,
     name_authors,
-    parse_update,
     quote_conflicts,
     revision_item,
 )
@@ -89,6 +87,8 @@ from memrecall.store.sessions import SESSION
 from memrecall.store.transfer import ImportCounts
 from memrecall.timing import enforces_deadlines
 from memrecall.types import (
+    NAME_LENGTH,
+    Keyword,
     Language,
     NewMessage,
     check_text,
@@ -781,15 +781,25 @@ class AsyncMemory:
         if metadata is not None:
             fields["metadata"] = metadata
         values = parse_update(data, fields)
-        library = await self._library()
+        resources = await self._open()
+        library = resources.library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        values = follow_text(values, await find_updatable(library.store, scope, memory_id))
+        if await library.store.timeline(scope).get_many([memory_id]):
+            raise InvalidArgument(
+                f"{memory_id!r} is a message: messages are evidence and never rewritten",
+                hint="Update the memory that comes from it, or delete the message and add another",
+            )
+        listing = library.store.memories(scope)
+        record = await listing.get(memory_id)
+        if "content" in values and "keywords" not in values and record.keywords:
+            words = fact_keywords(values["content"], record.subject or USER)
+            values["keywords"] = tuple(Keyword(keyword=word[:NAME_LENGTH]) for word in words)
         since = parse_moment(unchanged_since, "unchanged_since")
         changes = library.changes(scope)
         await changes.update(memory_id, values, actor=self._actor, unchanged_since=since)
-        record = await library.store.memories(scope).get(memory_id)
+        record = await listing.get(memory_id)
         if "content" in values:
-            await (await self._open()).ingestor.relate_memory(scope, record)
+            await resources.ingestor.relate_memory(scope, record)
         if {"content", "summary"}.intersection(values):
             library.vectors.expect({scope.user_id: 1})
         item = memory_item(record)
@@ -1520,7 +1530,7 @@ class AsyncMemory:
         return []
 
     async def _update_short_term(self, user_id: str, erased: Collection[str] = ()) -> None:
-        """Let a user's short-term memories follow what was hidden, shown or erased."""
+        """Refresh short-term memories after messages were hidden, restored or erased."""
         for key, short_term in self._shared.sessions.items():
             if key[0] == user_id:
                 await short_term.update(erased)

@@ -7,18 +7,15 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, NotRequired, cast, get_args
 
-from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict
 
-from memrecall.errors import InvalidArgument, describe_validation_error
-from memrecall.extraction.protocol import USER, fact_keywords
-from memrecall.memory.mem0 import expiration_date, parse_expiration
+from memrecall.errors import InvalidArgument
+from memrecall.memory.mem0 import expiration_date
 from memrecall.scope import Scope, space_of, space_owner
 from memrecall.search import Hit
 from memrecall.search.results import UserRow
 from memrecall.store import (
-    EDITABLE_FIELDS,
     Graph,
     MemoryQuery,
     MessageFilter,
@@ -31,11 +28,8 @@ from memrecall.store import (
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 from memrecall.store.memories.records import NO_FILTER
 from memrecall.types import (
-    NAME_LENGTH,
-    Keyword,
     MemoryRecord,
     Message,
-    NewMemory,
     NewMessage,
     format_time,
 )
@@ -59,7 +53,6 @@ _MESSAGE_FIELDS = {
     "sequence_no",
     "project",
 }
-_FIELD_ALIASES = {"memory": "content", "text": "content", "data": "content"}
 
 
 class QuotedSource(TypedDict):
@@ -217,49 +210,6 @@ def covered_kinds(kinds: str) -> frozenset[str]:
     if kinds == "all":
         return frozenset({"memory", "message"})
     return frozenset({"memory" if kinds in ("memory", "memories") else "message"})
-
-
-def parse_update(data: object, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields to update, validated like the fields of a new memory."""
-    values: dict[str, Any] = dict(fields)
-    if isinstance(data, Mapping):
-        values = {**data, **values}
-    elif data is not None:
-        values = {"content": data, **values}
-    if "expiration_date" in values:
-        values["expires_at"] = parse_expiration(values.pop("expiration_date"))
-    values = {_FIELD_ALIASES.get(name, name): value for name, value in values.items()}
-    unknown = sorted(set(values) - set(EDITABLE_FIELDS))
-    if unknown:
-        raise InvalidArgument(
-            f"the field {unknown[0]!r} of a memory cannot be updated",
-            hint=f"Use {', '.join(sorted(EDITABLE_FIELDS))}",
-        )
-    if not values:
-        raise InvalidArgument("the update has no fields", hint="Pass the new text, or a field")
-    try:
-        checked = NewMemory.model_validate({"content": "-", **values})
-    except ValidationError as error:
-        raise InvalidArgument(describe_validation_error(error)) from None
-    return {name: getattr(checked, name) for name in values}
-
-
-async def find_updatable(store: Store, scope: Scope, memory_id: str) -> MemoryRecord:
-    """Return the memory to update; InvalidArgument if it is a message."""
-    if await store.timeline(scope).get_many([memory_id]):
-        raise InvalidArgument(
-            f"{memory_id!r} is a message: messages are evidence and never rewritten",
-            hint="Update the memory that comes from it, or delete the message and add another",
-        )
-    return await store.memories(scope).get(memory_id)
-
-
-def follow_text(values: dict[str, Any], record: MemoryRecord) -> dict[str, Any]:
-    """Return the fields to update, with the keywords of a new text."""
-    if "content" not in values or "keywords" in values or not record.keywords:
-        return values
-    words = fact_keywords(values["content"], record.subject or USER)
-    return {**values, "keywords": tuple(Keyword(keyword=word[:NAME_LENGTH]) for word in words)}
 
 
 def memory_item(record: MemoryRecord) -> StoredItem:

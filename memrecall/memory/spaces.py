@@ -145,12 +145,6 @@ def _copy_key(scope: Scope, prefix: str, key: str) -> str:
     return prefix + hashlib.sha256(f"{scope.user_id}\n{key}".encode()).hexdigest()[:24]
 
 
-def _copy_message(scope: Scope, message: Message) -> NewMessage:
-    names = {"content", "role", "ts", "speaker", "content_type", "metadata"}
-    key = _copy_key(scope, _MESSAGE_COPY, message.message_id)
-    return NewMessage(message_id=key, **message.model_dump(include=names))
-
-
 def _copy_memory(scope: Scope, record: MemoryRecord, name: str | None) -> NewMemory:
     """Return the copy; what is known about "the user" is about the member in a space."""
     key = _copy_key(scope, _COPY, record.memory_key)
@@ -248,7 +242,14 @@ class Sharing:
         record = await store.memories(own).get(memory_id)
         messages = await store.timeline(own).get_many(record.source_message_ids)
         inside = await store.spaces.enter(self._scope, space_id)
-        copies = [_copy_message(own, message) for message in messages]
+        copied = {"content", "role", "ts", "speaker", "content_type", "metadata"}
+        copies = [
+            NewMessage(
+                message_id=_copy_key(own, _MESSAGE_COPY, message.message_id),
+                **message.model_dump(include=copied),
+            )
+            for message in messages
+        ]
         signed = await store.spaces.sign(inside, copies)
         names = await store.spaces.names(inside.user_id)
         copy = _copy_memory(own, record, names.get(inside.author or ""))
