@@ -4,6 +4,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -23,7 +24,6 @@ from memrecall.errors import (
     StorageFull,
     StorageReadOnly,
 )
-from memrecall.store.backup.format import check_task_id, is_task_id
 from memrecall.text.tokens import normalize_caseless
 from memrecall.text_length import ELLIPSIS, truncate_text
 from memrecall.timing import seconds_left
@@ -41,6 +41,27 @@ _OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a named pipe would wait for its other end.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_TASK_ID_LENGTH = 64
+_TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?", re.ASCII)
+# Names of devices on Windows, with any suffix.
+_DEVICE_NAME = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9])(?:\..*)?", re.I)
+
+
+def is_task_id(name: str) -> bool:
+    """Return True if a name can be the id of a task, and so the name of a directory."""
+    if not 1 <= len(name) <= _TASK_ID_LENGTH or not _TASK_ID.fullmatch(name):
+        return False
+    return not _DEVICE_NAME.fullmatch(name)
+
+
+def require_task_id(name: str) -> None:
+    """Raise InvalidArgument unless a name can be the id of a task."""
+    if not is_task_id(name):
+        raise InvalidArgument(
+            f"task_id {name[:80]!a} is not a valid workspace name",
+            hint=f"Use 1 to {_TASK_ID_LENGTH} of A-Z, a-z, 0-9, '.', '_' and '-', beginning with a"
+            " letter or digit, not ending with '.', and not a device name",
+        )
 
 
 class FolderBusy(StorageBusy):
@@ -115,7 +136,7 @@ class Workspaces:
 
     def create(self, task_id: str) -> Path:
         """Create an empty workspace; Conflict if the task has one."""
-        check_task_id(task_id)
+        require_task_id(task_id)
         with self.lock() as root:
             try:
                 os.mkdir(task_id, PRIVATE, dir_fd=root)
@@ -132,7 +153,7 @@ class Workspaces:
 
     def remove(self, task_id: str) -> Path:
         """Remove a workspace with its content; NotFound if the task has none."""
-        check_task_id(task_id)
+        require_task_id(task_id)
         with self.lock() as root:
             if task_id not in list_tasks(root):
                 raise NotFound(f"task {task_id!r} has no workspace", hint="Check the task id")

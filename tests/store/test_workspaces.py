@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound, StorageBusy
-from memrecall.store.backup.format import is_task_id
 from memrecall.store.workspaces import (
     ReadLimits,
     Workspaces,
+    is_task_id,
     retry_while_busy,
     search_files,
     show_files,

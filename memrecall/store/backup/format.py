@@ -4,7 +4,6 @@ import base64
 import binascii
 import hashlib
 import json
-import re
 from datetime import datetime
 from typing import Any, Literal
 
@@ -13,31 +12,8 @@ from pydantic_core import from_json
 
 from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.store.knowledge import NewKnowledge
+from memrecall.store.workspaces import is_task_id
 from memrecall.text_length import truncate_text
-
-TASK_ID_LENGTH = 64
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?", re.ASCII)
-# Names of devices on Windows, with any suffix.
-_DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9])(?:\..*)?", re.I)
-
-
-def is_task_id(name: str) -> bool:
-    """Return whether a name can be a task's id, and so a directory's name."""
-    if not 1 <= len(name) <= TASK_ID_LENGTH or not _NAME.fullmatch(name):
-        return False
-    return not _DEVICE.fullmatch(name)
-
-
-def check_task_id(name: str) -> str:
-    """Return a valid task id; InvalidArgument for any other name."""
-    if not is_task_id(name):
-        raise InvalidArgument(
-            f"task_id {name[:80]!a} is not a valid workspace name",
-            hint=f"Use 1 to {TASK_ID_LENGTH} of A-Z, a-z, 0-9, '.', '_' and '-', beginning with a"
-            " letter or digit, not ending with '.', and not a device name",
-        )
-    return name
-
 
 FORMAT = "memrecall-backup"
 VERSION = 1
