@@ -35,7 +35,8 @@ KEY_ACTOR = "key "  # before the id of the key, in the log of changes
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
 # Which of a key's users, and which project: set by trusted code, never by a model.
-USER_HEADER, PROJECT_HEADER = "X-Memrecall-User", "X-Memrecall-Project"
+USER_HEADER = "X-Memrecall-User"
+PROJECT_HEADER = "X-Memrecall-Project"
 SPACES_HEADER = "X-Memrecall-Spaces"  # that searches and recalls cover too
 SCOPE_HEADERS = (USER_HEADER, PROJECT_HEADER, SPACES_HEADER)
 MAX_SPACES = 16  # of a request: each is searched
@@ -55,12 +56,19 @@ class AdminReads:
 
     async def log(self, store: Store, actor: str, target: str) -> None:
         """Write to the audit log of each user which kind of data was read."""
-        for user in sorted(self.users) if not self.changes else ():
+        if self.changes:
+            self.users.clear()
+        for user in sorted(self.users):
             try:
                 await store.audit(Scope.of_owner(user)).add(AuditEntry("read", actor, target))
             except StorageError:  # such as a read-only database
-                fields = {"action": "read", "key": actor.removeprefix(KEY_ACTOR), "user": user}
-                log.info("audit", extra={"fields": {**fields, "target": target}})
+                fields = {
+                    "action": "read",
+                    "key": actor.removeprefix(KEY_ACTOR),
+                    "user": user,
+                    "target": target,
+                }
+                log.info("audit", extra={"fields": fields})
         self.users.clear()
 
 
@@ -71,15 +79,6 @@ def _read_header(headers: Headers, name: str) -> str | None:
         return None if value is None else unquote_to_bytes(value).decode()
     except UnicodeDecodeError:
         raise invalid_field(name, "must be percent-encoded UTF-8, as in a path") from None
-
-
-def _parse_spaces(headers: Headers) -> tuple[str, ...]:
-    """Return the spaces of the header, each once."""
-    names = (name.strip() for name in (_read_header(headers, SPACES_HEADER) or "").split(","))
-    spaces = tuple(dict.fromkeys(name for name in names if name))
-    if len(spaces) > MAX_SPACES:
-        raise invalid_field(SPACES_HEADER, f"names more than {MAX_SPACES} spaces")
-    return spaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,13 @@ class Principal:
     @classmethod
     def from_key(cls, key: Key) -> "Principal":
         """Return the principal of a key."""
-        fields = (key.key_id, key.users, key.agent_id, key.read_only, key.permissions)
-        principal = cls(*fields)
+        principal = cls(
+            key.key_id,
+            key.users,
+            agent_id=key.agent_id,
+            read_only=key.read_only,
+            permissions=key.permissions,
+        )
         return replace(principal, reads=AdminReads()) if principal.is_admin else principal
 
     @property
@@ -120,13 +124,17 @@ class Principal:
 
         Raise RequestError if the key may not act for that user, InvalidArgument if it is no id.
         """
-        user, project = (_read_header(headers, name) for name in (USER_HEADER, PROJECT_HEADER))
+        user = _read_header(headers, USER_HEADER)
         if user is not None:
             check_user_id(check_id(USER_HEADER, user))
             if self.users is not None and user not in self.users:
                 message = f"the key has no access to the user in the header {USER_HEADER}"
                 raise RequestError(Problem("PERMISSION_DENIED", message))
-        spaces = _parse_spaces(headers)
+        project = _read_header(headers, PROJECT_HEADER)
+        names = [name.strip() for name in (_read_header(headers, SPACES_HEADER) or "").split(",")]
+        spaces = tuple(dict.fromkeys(name for name in names if name))  # each once
+        if len(spaces) > MAX_SPACES:
+            raise invalid_field(SPACES_HEADER, f"names more than {MAX_SPACES} spaces")
         if user is project is None and not spaces:
             return self
         return replace(self, named_user=user, named_project=project, named_spaces=spaces)
@@ -276,7 +284,11 @@ class Authenticator:
         authorization = headers.get(b"authorization")
         self._limiter.admit_stranger(_host_of(client), authorization)
         try:
-            principal = await self._authenticate_request(headers, client)
+            if authorization is not None:
+                principal = await self._verify_header(authorization.decode("latin-1"))
+            else:
+                message = "this service requires a key: Authorization: Bearer KEY"
+                principal = await self._authenticate_local(headers, client, message)
         except RequestError:
             self.charge_stranger(client)
             raise
@@ -296,13 +308,6 @@ class Authenticator:
         """Count a request of a principal; raise RequestError if its key sent too many."""
         if principal.key_id != LOCAL:
             self._limiter.admit_key(principal.key_id, credentials)
-
-    async def _authenticate_request(self, headers: Headers, client: Address | None) -> Principal:
-        authorization = headers.get(b"authorization")
-        if authorization is not None:
-            return await self._verify_header(authorization.decode("latin-1"))
-        message = "this service requires a key: Authorization: Bearer KEY"
-        return await self._authenticate_local(headers, client, message)
 
     async def authenticate_browser(
         self, key_id: str | None, headers: Headers, client: Address | None

@@ -27,7 +27,8 @@ BURST_SECONDS = 10  # a caller that was silent may send as many requests as in t
 _MAX_CALLERS = 10_000  # that are remembered
 _PREFIX = 64  # of an IPv6 address: whoever has one address has all of its network
 DEADLINE_HEADER = "X-Memrecall-Deadline"  # seconds
-QUICK_SECONDS, WRITE_SECONDS = 5.0, 10.0
+QUICK_SECONDS = 5.0  # to read
+WRITE_SECONDS = 10.0
 GRACE_SECONDS = 5.0  # for what a recall or a turn does after its own budget
 # Work that grows with the data of a user: only each of its waits is bounded.
 _UNBOUNDED = re.compile(
@@ -162,7 +163,17 @@ class RecallLimiter:
         """Hold one slot of a key; raise RequestError if the queue is full or too slow."""
         queue = self._queues.setdefault(key_id, _Queue(asyncio.Semaphore(self.max_running)))
         try:
-            await self._acquire(queue)
+            if queue.slots.locked() and queue.waiting >= self.max_waiting:
+                raise self._exhausted()
+            queue.waiting += 1
+            try:
+                seconds = min(self.wait_seconds, seconds_left(self.wait_seconds))
+                async with asyncio.timeout(seconds):
+                    await queue.slots.acquire()
+            except TimeoutError:
+                raise self._exhausted() from None
+            finally:
+                queue.waiting -= 1
             queue.running += 1
             try:
                 with self.metrics.running.track_inprogress():
@@ -173,18 +184,6 @@ class RecallLimiter:
         finally:
             if not queue.running and not queue.waiting:
                 self._queues.pop(key_id, None)
-
-    async def _acquire(self, queue: _Queue) -> None:
-        if queue.slots.locked() and queue.waiting >= self.max_waiting:
-            raise self._exhausted()
-        queue.waiting += 1
-        try:
-            async with asyncio.timeout(min(self.wait_seconds, seconds_left(self.wait_seconds))):
-                await queue.slots.acquire()
-        except TimeoutError:
-            raise self._exhausted() from None
-        finally:
-            queue.waiting -= 1
 
     def _exhausted(self) -> RequestError:
         self.metrics.refused.inc()

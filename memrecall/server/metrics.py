@@ -56,7 +56,7 @@ class Metrics:
             ["route"],
             buckets=_FAST,
         )
-        self._searches = counter("memrecall_searches", "Searches of messages.", ["kind"])
+        self.searches = counter("memrecall_searches", "Searches of messages.", ["kind"])
         self.stored = counter("memrecall_messages_stored", "New messages stored.")
         self._recalls = counter("memrecall_recalls", "Recalls by stop reason.", ["stop_reason"])
         self._recall_seconds = histogram(
@@ -89,10 +89,6 @@ class Metrics:
         self._requests.labels(label, route, str(status)).inc()
         self._latency.labels(route).observe(seconds)
 
-    def count_search(self, kind: str) -> None:
-        """Count a search of messages or memories."""
-        self._searches.labels(kind).inc()
-
     def count_recall(self, stop_reason: str, result: RecallResult | None = None) -> None:
         """Count a finished recall and its duration; a cancelled one has no result."""
         self._recalls.labels(stop_reason).inc()
@@ -109,7 +105,7 @@ class Metrics:
         self._leaks.labels(family).inc()
 
     def measure(self, state: str) -> None:
-        """Update what is not counted when it happens."""
+        """Refresh the gauges."""
         self._indexes.set(self._index_bytes())
         total, largest = self._rows_to_embed()
         self._backlog.set(total)

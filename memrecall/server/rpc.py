@@ -344,7 +344,8 @@ class StdioStreams:
 
     def __init__(self, read_from: int = 0, write_to: int = 1) -> None:
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue(_READ_AHEAD)
-        self._output = claim_output(write_to)
+        self._output = os.dup(write_to)
+        os.dup2(2, write_to)
         self._writer = DaemonThreadPool(1, "memrecall-output")
         arguments = (read_from, asyncio.get_running_loop(), self._chunks)
         threading.Thread(target=_read, args=arguments, daemon=True).start()
@@ -411,13 +412,6 @@ class StdioServer:
             reply = await answer(line, self._dispatch, report_bug)
             if reply is not None:
                 await streams.write_line(reply)
-
-
-def claim_output(number: int) -> int:
-    """Return a copy of stdout for replies, and redirect everything else to stderr."""
-    output = os.dup(number)
-    os.dup2(2, number)
-    return output
 
 
 def _read(source: int, loop: asyncio.AbstractEventLoop, chunks: "asyncio.Queue[bytes]") -> None:

@@ -132,7 +132,8 @@ class PrivateAccess:
         self.key = key
         self.lost: Path | None = None  # the file of a database that was deleted
         self._clock = clock
-        self._requests, self._asked_at = 0, clock()
+        self._requests = 0
+        self._asked_at = clock()
 
     def is_over(self, requests: int, database: Path | None) -> bool:
         """Return whether there are as many requests as some minutes ago, or no database."""
@@ -226,17 +227,29 @@ def _run_workers(settings: Settings, announce: Announce) -> None:
         info = asyncio.run(_check_service(settings, listeners[0]))
         os.environ[_METRICS_VARIABLE] = stack.enter_context(TemporaryDirectory(prefix="memrecall-"))
         target = (__name__, serve_worker.__name__)
-        divided = _divide_limits(settings)
+        # All workers together have the limits of the service.
+        count = settings.workers
+        divided = replace(
+            settings,
+            index_memory_mb=max(1, settings.index_memory_mb // count),
+            key_rate=settings.key_rate / count,
+            address_rate=settings.address_rate / count,
+            recalls_per_key=math.ceil(settings.recalls_per_key / count),
+        )
         processes = [
             ServiceProcess(
-                str(number), target, listeners[0], divided, ProcessRole(False, number == 0)
+                str(number),
+                target,
+                listeners[0],
+                divided,
+                ProcessRole(has_dashboard=False, is_first=number == 0),
             )
-            for number in range(settings.workers)
+            for number in range(count)
         ]
         if info.dashboard is not None:
             port = settings.port + 1 if settings.port else 0
             listeners.append(stack.enter_context(_bind(settings.host, port)))
-            role = ProcessRole(True, False)
+            role = ProcessRole(has_dashboard=True, is_first=False)
             processes.append(ServiceProcess("dashboard", target, listeners[1], divided, role))
             info = replace(info, dashboard=f"{_url(listeners[1])}/")
         supervise(processes, lambda: announce(info), listeners, settings.drain_seconds)
@@ -247,18 +260,6 @@ def serve_worker(
 ) -> None:
     """Serve in one of several processes."""
     run_in_event_loop(serve(settings, lambda _: on_start(), listener, role, on_stop=end_process_in))
-
-
-def _divide_limits(settings: Settings) -> Settings:
-    """Return the settings of one worker: all of them together have the limits of the service."""
-    count = settings.workers
-    return replace(
-        settings,
-        index_memory_mb=max(1, settings.index_memory_mb // count),
-        key_rate=settings.key_rate / count,
-        address_rate=settings.address_rate / count,
-        recalls_per_key=math.ceil(settings.recalls_per_key / count),
-    )
 
 
 async def _check_service(settings: Settings, listener: socket.socket) -> ServerInfo:
@@ -308,7 +309,10 @@ async def serve(
         await app.service.memory.resume()
         workers = worker_processes(settings.text_workers, _WORKER_MODULES)
         await stack.enter_async_context(workers)
-        await stack.enter_async_context(_dashboard_running(has_dashboard))
+        if has_dashboard:
+            from memrecall.dashboard.application import run_dashboard
+
+            await stack.enter_async_context(run_dashboard())
         app.service.loading = asyncio.create_task(preload(library, describe_api))
         stack.callback(app.service.loading.cancel)
         server = _Server(config, app.service, lambda: announce(info), on_stop, private)
@@ -337,19 +341,17 @@ async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
         )
     await library.store.database.make_reserve()
     await library.vectors.require_same_embedder()
-    await recover_backups(
-        ToolContext.for_operator(library)
-    )  # finish a restore that was interrupted
-    return await _describe(library, listener, is_open=not has_keys)
-
-
-def _dashboard_running(has_dashboard: bool) -> contextlib.AbstractAsyncContextManager[None]:
-    """Run the dashboard while the block runs; NiceGUI is loaded only if there is one."""
-    if not has_dashboard:
-        return contextlib.nullcontext()
-    from memrecall.dashboard.application import run_dashboard
-
-    return run_dashboard()
+    # Finish a restore that was interrupted.
+    await recover_backups(ToolContext.for_operator(library))
+    url = _url(listener)
+    has_dashboard = library.settings.dashboard and is_installed()
+    return ServerInfo(
+        url=url,
+        is_open=not has_keys,
+        sample_user=await find_sample_user(library.store),
+        database=library.store.location,
+        dashboard=f"{url}/" if has_dashboard else None,
+    )
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -372,18 +374,6 @@ def _bind(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}:{port}: {error.strerror}", hint=hint
         ) from None
     return listener
-
-
-async def _describe(library: Library, listener: socket.socket, *, is_open: bool) -> ServerInfo:
-    url = _url(listener)
-    has_dashboard = library.settings.dashboard and is_installed()
-    return ServerInfo(
-        url=url,
-        is_open=is_open,
-        sample_user=await find_sample_user(library.store),
-        database=library.store.location,
-        dashboard=f"{url}/" if has_dashboard else None,
-    )
 
 
 def _url(listener: socket.socket) -> str:

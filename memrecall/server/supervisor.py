@@ -33,7 +33,7 @@ _STOP_SECONDS = 35.0  # longer than a service takes to stop once it is drained
 
 @dataclass(frozen=True, slots=True)
 class ProcessRole:
-    """What one of several processes does besides answering requests."""
+    """The extra duties of one worker process."""
 
     has_dashboard: bool = True  # unless it is switched off or not installed
     is_first: bool = True  # and does what must be done once: sweeps
@@ -48,24 +48,19 @@ class ServiceProcess:
         self.name = name
         self._context = multiprocessing.get_context("spawn")
         self._beat = self._context.RawValue("d", 0.0)  # the monotonic time of its last sign of life
-        self._ready = self._context.RawValue("b", 0)
-        self._arguments = (name, target, listener, self._beat, self._ready, arguments)
+        self.ready = self._context.RawValue("b", 0)  # 1: it accepts requests
+        self._arguments = (name, target, listener, self._beat, self.ready, arguments)
         self._started_at = 0.0
         self._last_running = 0.0  # when it was last seen not to be stopped
         self.process: BaseProcess
 
     def start(self) -> None:
         """Start the process."""
-        self._ready.value = 0
+        self.ready.value = 0
         self._beat.value = self._started_at = self._last_running = time.monotonic()
         process = self._context.Process(target=_run, args=self._arguments, name=self.name)
         process.start()
         self.process = process
-
-    @property
-    def is_ready(self) -> bool:
-        """True if it accepts requests."""
-        return bool(self._ready.value)
 
     @property
     def has_failed(self) -> bool:
@@ -148,7 +143,7 @@ def _keep_running(
                     message = f"worker {process.name} ended while it started"
                     raise WorkerFailed(message, hint="The log says why")
                 process.replace()
-        if not is_announced and all(process.is_ready for process in processes):
+        if not is_announced and all(process.ready.value for process in processes):
             is_announced = True
             announce()
         time.sleep(_CHECK_SECONDS)

@@ -57,7 +57,7 @@ async def show_memories(page: Page) -> None:
 async def _draw_results(page: Page, scope: Scope, zone: tzinfo) -> None:
     request = SearchRequest(page.query["q"].strip(), kind="memory", limit=ROWS_PER_PAGE)
     results = await page.library.search(scope, request)
-    page.service.metrics.count_search("memories")
+    page.service.metrics.searches.labels("memories").inc()
     keys = [hit.key for hit in results.results]
     stored = await page.library.store.memories(scope).get_many(keys)
     records = {item.memory_key: item for item in stored}

@@ -115,7 +115,7 @@ async def _draw_results(page: Page, zone: tzinfo) -> None:
         words = positive_words(parse_query(text))
         lexical = LexicalQuery(text, message_filter, ROWS_PER_PAGE, page.query.get("cursor"))
         results = await page.library.find_messages(scope, lexical)
-    page.service.metrics.count_search("semantic" if not words else "lexical")
+    page.service.metrics.searches.labels("semantic" if not words else "lexical").inc()
     with widgets.card(page.text("found_messages")):
         if not results.items:
             widgets.show_empty(page.text("nothing_found"))
@@ -129,7 +129,7 @@ async def _draw_neighbors(page: Page, zone: tzinfo) -> None:
     scope = await page.scope()
     timeline = page.library.store.timeline(scope)
     neighbors = (await timeline.neighbors(key, before=NEIGHBORS, after=NEIGHBORS)).items
-    page.service.metrics.count_search("neighbors")
+    page.service.metrics.searches.labels("neighbors").inc()
     with widgets.card(page.text("around")):
         with widgets.row():
             widgets.button_link(page.text("all_messages"), page.user_link("/explorer"), "forum")

@@ -84,8 +84,12 @@ _CLOSE = {"Connection": "close"}
 _CLOSE_HEADER = (b"connection", b"close")
 # A proxy may pick a different duplicate than we do.
 _SINGLE_HEADERS = (
-    *("Authorization", "Content-Type", "Content-Encoding", "Origin"),
-    *(*SCOPE_HEADERS, DEADLINE_HEADER),
+    "Authorization",
+    "Content-Type",
+    "Content-Encoding",
+    "Origin",
+    *SCOPE_HEADERS,
+    DEADLINE_HEADER,
 )
 _DEADLINE_HEADER = DEADLINE_HEADER.lower().encode()
 
@@ -142,7 +146,6 @@ class ObservedRequest:
         body_seconds: float,
         is_ending: Callable[[], bool],
     ) -> None:
-        self._scope = scope
         self._receive = receive
         self._send = send
         self._is_ending = is_ending
@@ -161,12 +164,6 @@ class ObservedRequest:
     def seconds(self) -> float:
         """The time since the start of the request."""
         return time.perf_counter() - self._start
-
-    @property
-    def key_id(self) -> str | None:
-        """The id of the key that authenticated the request."""
-        principal: Principal | None = self._scope["state"].get("principal")
-        return principal.key_id if principal else None
 
     async def receive(self) -> Message:
         """Receive a part of the body; raise RequestError if the whole body takes too long.
@@ -207,19 +204,6 @@ class ObservedRequest:
             message = {**message, "headers": [*message["headers"], *headers, request_id]}
         await self._send(message)
 
-    def write_log(self, route: str) -> None:
-        """Log the request."""
-        fields = {
-            "request_id": self.request_id,
-            "method": self._scope["method"],
-            "route": route,
-            "status": self.status,
-            "ms": round(self.seconds * 1000, 2),
-            "key": self.key_id,
-            **self.log_fields,
-        }
-        log.info("request", extra={"fields": fields})
-
 
 @dataclass(slots=True)
 class RequestMiddleware:
@@ -255,8 +239,19 @@ class RequestMiddleware:
         # The framework sets the route when it has matched the request; others were refused before.
         template = getattr(scope.get("route"), "path_format", None)
         route = template or self.find_route(scope["path"]) or UNMATCHED
-        self.metrics.count_request(scope["method"], route, observed.status, observed.seconds)
-        observed.write_log(route)
+        method, status = scope["method"], observed.status
+        self.metrics.count_request(method, route, status, observed.seconds)
+        principal: Principal | None = scope["state"].get("principal")
+        fields = {
+            "request_id": observed.request_id,
+            "method": method,
+            "route": route,
+            "status": status,
+            "ms": round(observed.seconds * 1000, 2),
+            "key": principal.key_id if principal else None,
+            **observed.log_fields,
+        }
+        log.info("request", extra={"fields": fields})
 
     async def _serve(self, observed: ObservedRequest, scope: Scope) -> None:
         problem = None
@@ -286,15 +281,12 @@ class RequestMiddleware:
         if self.closing.is_set():
             raise RequestError(SHUTTING_DOWN)
         names = [name for name, _ in scope["headers"]]
-        if len(set(names)) < len(names):
-            _require_single(names)
-
-
-def _require_single(names: Sequence[bytes]) -> None:
-    for name in _SINGLE_HEADERS:
-        if names.count(name.lower().encode()) > 1:
-            message = f"the header {name} is given more than once"
-            raise RequestError(Problem("INVALID_ARGUMENT", message))
+        if len(set(names)) == len(names):
+            return
+        for name in _SINGLE_HEADERS:
+            if names.count(name.lower().encode()) > 1:
+                message = f"the header {name} is given more than once"
+                raise RequestError(Problem("INVALID_ARGUMENT", message))
 
 
 def _request_id(scope: Scope) -> str:
@@ -482,7 +474,8 @@ def create_app(
         max_waiting=MAX_WAITING_RECALLS,
         wait_seconds=RECALL_WAIT_SECONDS,
     )
-    memory = _create_memory(library, model_client)
+    # It is bound to no user: requests bind it to theirs.
+    memory = AsyncMemory(library=library, model_client=model_client, permissions=Permission)
     service = Service(library, metrics, limiter, memory, model_client)
     origins = settings.allowed_origins()
     request_limiter = RequestLimiter(
@@ -523,11 +516,6 @@ def create_app(
 def _log_sweep(report: dict[str, Any]) -> None:
     # Numbers only: the log does not name users.
     log.info("sweep", extra={"fields": {name: report[name] for name in _SWEEP_FIELDS}})
-
-
-def _create_memory(library: Library, model_client: Any) -> AsyncMemory:
-    """Return an unbound memory, which requests only get bound to their user."""
-    return AsyncMemory(library=library, model_client=model_client, permissions=Permission)
 
 
 class _McpSwitch:
@@ -622,14 +610,10 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
 
 async def _handle_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 -- as registered
-    return problem_response(problem_from_http(error, _allowed_methods(request.scope["path"])))
-
-
-def _allowed_methods(path: str) -> str:
-    """Return the methods of all routes of a path; the framework knows one route only."""
-    return ", ".join(
-        sorted({method for route in _matching_routes(path) for method in route.methods or ()})
-    )
+    # Of all routes of the path: the framework knows one only.
+    routes = _matching_routes(request.scope["path"])
+    methods = sorted({method for route in routes for method in route.methods or ()})
+    return problem_response(problem_from_http(error, ", ".join(methods)))
 
 
 def _find_route(path: str) -> str | None:

@@ -45,7 +45,8 @@ CHECK_SECONDS = 1.0  # for one check
 _FAILED_SECONDS = 1.0  # until a failed check runs again
 _READY_TEXT = "ready"
 _OPENED_USERS = 3  # whose indexes are open when the service is ready
-_USER, _SAMPLE = "sample", ("My sister lives in Lisbon", "我姐姐住在里斯本")
+_SAMPLE_USER = "sample"
+_SAMPLE = ("My sister lives in Lisbon", "我姐姐住在里斯本")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +159,10 @@ async def _recall_sample(embedder: Embedder, folder: str) -> None:
     async with await Store.open(settings.db, durability="normal") as store:
         library = Library(store, embedder, settings)
         said = [NewMessage(role=Role.USER, content=text) for text in _SAMPLE]
-        await library.add_messages(Scope(_USER), said)
+        await library.add_messages(Scope(_SAMPLE_USER), said)
         await library.vectors.settle()
         for text in _SAMPLE:
-            await recall(f"{text}?", user_id=_USER, library=library)
+            await recall(f"{text}?", user_id=_SAMPLE_USER, library=library)
         await library.vectors.close(0.0)
 
 
@@ -211,7 +212,7 @@ class Service:
         return "read-only" if self.library.store.database.write_problem else "ready"
 
     def measure(self) -> None:
-        """Update the metrics that are not counted when something happens."""
+        """Refresh the gauges of the metrics."""
         self.metrics.measure(self.state)
 
     def recall_slot(self, principal: Principal) -> AbstractAsyncContextManager[None]:

@@ -108,7 +108,12 @@ async def _store(context: RequestContext, scope: Scope, event: CapturedEvent) ->
     """Store the messages of an event; return how many are new."""
     context.principal.require_write()
     scope.require_role(SpaceRole.CONTRIBUTOR)
-    await _rename_project(context, scope, event)
+    renaming = (scope.user_id, event.folder)
+    has_remote = event.project not in (None, event.folder)
+    if has_remote and renaming not in context.service.renamed:
+        # Once a folder has a remote, what was stored under the folder follows, once.
+        await context.library.store.owners.rename_project(*renaming, event.project)
+        context.service.renamed.add(renaming)
     if not event.messages:
         return 0
     stored = await store_event(context.library, scope, event)
@@ -131,16 +136,6 @@ async def store_event(library: Library, scope: Scope, event: CapturedEvent) -> i
     # No model reads what is said here: a client's hook must not wait for one.
     stored = await Ingestor(library, None, Processes()).store(addition)
     return stored.written.stored
-
-
-async def _rename_project(context: RequestContext, scope: Scope, event: CapturedEvent) -> None:
-    """Move what was stored before a folder had a remote to the name of the remote, once."""
-    key = (scope.user_id, event.folder)
-    if event.project is None or event.project == event.folder:
-        return
-    if key not in context.service.renamed:
-        await context.library.store.owners.rename_project(*key, event.project)
-        context.service.renamed.add(key)
 
 
 def _parse_options(header: str, client: str) -> Binding:

@@ -133,8 +133,7 @@ async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Co
     """Hide all memories and messages of a user, agent or session that match the filters, and the
     messages that these memories come from; `dry_run` counts them.
     """
-    context.principal.require_write()
-    memory = await context.active_memory(query.user_id, query.agent_id, query.project)
+    memory = await context.writable_memory(query.user_id, query.agent_id, query.project)
     report = await memory.delete_all(**query.arguments())
     context.log_fields["deleted"] = report["deleted"]
     return JsonResponse(report)
@@ -146,7 +145,7 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     memory = await context.active_memory(body.user_id, body.agent_id, body.project)
     context.log_fields["query_chars"] = len(body.query)
     results = await memory.search(**body.arguments())
-    context.service.metrics.count_search("memory")
+    context.service.metrics.searches.labels("memory").inc()
     return JsonResponse(results)
 
 
@@ -181,8 +180,7 @@ async def update_memory(
     memory_id: PathId, body: UpdateRequest, query: _Owner, context: Context
 ) -> Response:
     """Update the text or the fields of a memory; its history keeps the previous version."""
-    context.principal.require_write()
-    memory = await context.active_memory(query.user_id, project=query.project)
+    memory = await context.writable_memory(query.user_id, project=query.project)
     return JsonResponse(await memory.update(memory_id, **body.model_dump(exclude_unset=True)))
 
 

@@ -15,7 +15,6 @@ from memrecall.server.http.context import Context
 from memrecall.server.http.models import (
     ChatMessage,
     DeletedMessage,
-    IncomingMessage,
     LexicalPage,
     LexicalSearchRequest,
     MessagePage,
@@ -31,7 +30,7 @@ from memrecall.server.http.models import (
 )
 from memrecall.server.http.openapi import CONTRIBUTOR, READER, OperationRouter
 from memrecall.server.http.responses import JsonResponse, items_response, page_response
-from memrecall.store import ScopedMessage, WriteStatus
+from memrecall.store import MessageFilter, ScopedMessage, WriteStatus
 
 router = OperationRouter("messages")
 
@@ -45,9 +44,12 @@ async def read_messages(
     """Read messages by time, by default the latest first; ties are ordered by `message_id`."""
     scope = await context.readable_scope(user_id, query.project)
     page = await context.library.store.timeline(scope).page(
-        query.filter(), order=query.order, page_size=query.page_size, cursor=query.cursor
+        MessageFilter(query.since, query.until, query.role, query.session_id),
+        order=query.order,
+        page_size=query.page_size,
+        cursor=query.cursor,
     )
-    context.service.metrics.count_search("range")
+    context.service.metrics.searches.labels("range").inc()
     return await page_response(page.items, MESSAGE_FIELDS, next_cursor=page.next_cursor)
 
 
@@ -63,7 +65,15 @@ async def write_messages(user_id: PathId, body: WriteRequest, context: Context) 
     signed = await context.library.store.spaces.sign(scope, body.messages)
     entries = [ScopedMessage(replace(scope, session_id=m.session_id), m) for m in signed]
     context.log_fields["messages"] = len(entries)
-    _require_own_labels(entries, body.messages)
+    # Messages that were read earlier and are written back have owners: the path and the key
+    # decide who owns a message, and its own ids may only agree with them.
+    agent_id = scope.agent_id or DEFAULT_NAME
+    for position, message in enumerate(body.messages):
+        if message.user_id not in (None, scope.user_id):
+            raise invalid_field(f"messages.{position}.user_id", "must be the user_id of the path")
+        if message.agent_id not in (None, agent_id):
+            reason = f"must be {agent_id!r}, the agent of this key"
+            raise invalid_field(f"messages.{position}.agent_id", reason)
     try:
         result = await context.library.add_entries(entries)
     except CallerError as error:
@@ -85,7 +95,7 @@ async def read_neighbors(
     page = await context.library.store.timeline(scope).neighbors(
         message_id, before=query.before, after=query.after
     )
-    context.service.metrics.count_search("neighbors")
+    context.service.metrics.searches.labels("neighbors").inc()
     return await page_response(page.items, MESSAGE_FIELDS)
 
 
@@ -116,11 +126,13 @@ async def search_messages_by_words(body: LexicalSearchRequest, context: Context)
     """
     scope = await context.scope(body.user_id, project=body.project)
     context.log_fields["query_chars"] = len(body.query_text)
-    pages = (body.message_filter(), body.page_size, body.cursor, body.time)
-    query, page = LexicalQuery(body.query_text, *pages), ScoredPage()
+    query = LexicalQuery(
+        body.query_text, body.message_filter(), body.page_size, body.cursor, body.time
+    )
+    page = ScoredPage()
     async with context.tolerate_new_user(scope):
         page = await context.library.find_messages(scope, query)
-    context.service.metrics.count_search("lexical")
+    context.service.metrics.searches.labels("lexical").inc()
     return await page_response(
         [hit.message for hit in page.items],
         _select_fields(body.return_fields),
@@ -145,11 +157,18 @@ async def search_messages_by_meaning(body: SemanticSearchRequest, context: Conte
     """
     scope = await context.scope(body.user_id, project=body.project)
     context.log_fields["query_chars"] = len(body.query_text or "")
-    limits = (body.message_filter(), body.top_k, body.min_score, body.time)
-    query, page = SemanticQuery(body.query_text, body.query_embedding, *limits), ScoredPage()
+    query = SemanticQuery(
+        body.query_text,
+        body.query_embedding,
+        body.message_filter(),
+        body.top_k,
+        body.min_score,
+        body.time,
+    )
+    page = ScoredPage()
     async with context.tolerate_new_user(scope):
         page = await context.library.nearest_messages(scope, query)
-    context.service.metrics.count_search("semantic")
+    context.service.metrics.searches.labels("semantic").inc()
     fields = _select_fields(body.return_fields)
     items = (
         to_json(
@@ -157,25 +176,12 @@ async def search_messages_by_meaning(body: SemanticSearchRequest, context: Conte
         )
         for hit in page.items
     )
-    facts: dict[str, Any] = {"nearest": page.nearest} if page.nearest else {}
-    facts |= {"truncated": page.truncated, "unembedded": page.unembedded}
-    return await items_response(items, **facts)
-
-
-def _require_own_labels(
-    entries: Sequence[ScopedMessage], messages: Sequence[IncomingMessage]
-) -> None:
-    """Check the owner ids of messages that were read earlier and are written back.
-
-    The path and the key decide who owns a message; its own ids may only agree with them.
-    """
-    for position, (entry, message) in enumerate(zip(entries, messages, strict=True)):
-        agent_id = entry.scope.agent_id or DEFAULT_NAME
-        if message.user_id not in (None, entry.scope.user_id):
-            raise invalid_field(f"messages.{position}.user_id", "must be the user_id of the path")
-        if message.agent_id not in (None, agent_id):
-            reason = f"must be {agent_id!r}, the agent of this key"
-            raise invalid_field(f"messages.{position}.agent_id", reason)
+    return await items_response(
+        items,
+        **({"nearest": page.nearest} if page.nearest else {}),
+        truncated=page.truncated,
+        unembedded=page.unembedded,
+    )
 
 
 def _select_fields(return_fields: Sequence[str] | None) -> Sequence[str]:

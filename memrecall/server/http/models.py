@@ -219,10 +219,6 @@ class RangeQuery(TimeRange):
     page_size: Annotated[PageSize, Digits] = PAGE_SIZE
     cursor: Annotated[_Cursor, Field(max_length=MAX_CURSOR)] | None = None
 
-    def filter(self) -> MessageFilter:
-        """Return the filter of the store."""
-        return MessageFilter(self.since, self.until, self.role, self.session_id)
-
 
 class NeighborsQuery(RequestModel):
     """The number of messages to return around a message."""

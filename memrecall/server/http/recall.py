@@ -128,10 +128,6 @@ class RecallRequest(RequestModel):
         """Return the messages, or the query as the only one."""
         return self.messages or (ConversationMessage(Role.USER, self.query or ""),)
 
-    def characters(self) -> int:
-        """Return the length of the conversation."""
-        return sum(len(message.text) for message in self.conversation())
-
 
 @router.operation(
     "POST", "/users/{user_id}/recall", RecallResult, READER, also=(EVENT_STREAM, PLAIN_TEXT)
@@ -144,7 +140,7 @@ async def recall_memories(
     `Accept: text/plain`, the response is the block for a model's prompt, empty if there is none.
     """
     scope = await context.scope(user_id, body.session_id, body.project)
-    context.log_fields["query_chars"] = body.characters()
+    context.log_fields["query_chars"] = sum(len(message.text) for message in body.conversation())
     closing = context.service.closing
     accept = request.headers.get("accept", "")
     if accepts(accept, PLAIN_TEXT) and body.block and body.block.if_needed:
@@ -248,7 +244,9 @@ class RecallHandler:
                 if isinstance(event, TraceEvent):
                     for family in leaked_families(event):
                         service.metrics.count_leak(family)
-                yield _hide_problem(event) if isinstance(event, TraceEvent) else event
+                if isinstance(event, StopEvent) and event.reason == StopReason.STORAGE_FAILED:
+                    event = replace(event, problem="")  # It may name the database.
+                yield event
 
     def _finish(self, result: RecallResult) -> RecallResult:
         """Count a result; raise StorageError if the recall could not read the database."""
@@ -261,10 +259,3 @@ class RecallHandler:
         if result.stop_reason is StopReason.STORAGE_FAILED:
             raise StorageError(result.problem or "the database failed")
         return result
-
-
-def _hide_problem(event: TraceEvent) -> TraceEvent:
-    """Return the event without a storage error's message, which may name the database."""
-    if isinstance(event, StopEvent) and event.reason == StopReason.STORAGE_FAILED:
-        return replace(event, problem="")
-    return event

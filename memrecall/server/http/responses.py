@@ -32,7 +32,8 @@ _LARGE_BODY = 200_000  # bytes, which take 2 ms to parse
 _LARGEST_IN_THREAD = 1024 * 1024
 LINES_TYPE = "application/x-ndjson"  # one JSON object per line
 LINES_TYPES = (LINES_TYPE, "application/octet-stream")  # of bodies: generators know the latter
-EVENT_STREAM, PLAIN_TEXT = "text/event-stream", "text/plain"
+EVENT_STREAM = "text/event-stream"
+PLAIN_TEXT = "text/plain"
 PING_SECONDS = 15.0
 READ_SECONDS = 30.0  # added to the deadline for clients that read events slowly
 _PING = b": ping\n\n"
@@ -107,34 +108,24 @@ class JsonRoute(APIRoute):
         reads_body = self.body_field is not None or self.dependant.request_param_name is not None
 
         async def respond(request: Request) -> Response:
-            _check_names(request, has_parameters=has_parameters)
-            if request.method in ("POST", "DELETE") and not reads_body:
-                await _refuse_body(request)
+            names = []
+            if request.scope["query_string"]:
+                names = [name for name, _ in request.query_params.multi_items()]
+            for name in names:
+                if not has_parameters:
+                    reason = "is not a known parameter; this endpoint has none"
+                    raise invalid_field(name[:80], reason)
+                if names.count(name) > 1:
+                    raise invalid_field(name[:80], "is given more than once")
+            # With filters in a body that nobody reads, a DELETE would delete more than intended,
+            # with `sources` a purge less.
+            is_unread = request.method in ("POST", "DELETE") and not reads_body
+            if is_unread and await request.body() not in _NO_BODY:
+                message = "this endpoint takes no body: pass its options as query parameters"
+                raise RequestError(Problem("INVALID_ARGUMENT", message))
             return await handle(StrictRequest(request.scope, request.receive))
 
         return respond
-
-
-def _check_names(request: Request, *, has_parameters: bool) -> None:
-    """Refuse repeated parameters, and any at all if the endpoint has none."""
-    if not request.scope["query_string"]:
-        return
-    names = [name for name, _ in request.query_params.multi_items()]
-    for name in names:
-        if not has_parameters:
-            raise invalid_field(name[:80], "is not a known parameter; this endpoint has none")
-        if names.count(name) > 1:
-            raise invalid_field(name[:80], "is given more than once")
-
-
-async def _refuse_body(request: Request) -> None:
-    """Refuse options in a body that nobody reads.
-
-    With filters in it a DELETE would delete more than intended, with `sources` a purge less.
-    """
-    if await request.body() not in _NO_BODY:
-        message = "this endpoint takes no body: pass its options as query parameters"
-        raise RequestError(Problem("INVALID_ARGUMENT", message))
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:

@@ -100,10 +100,6 @@ class SweepRequest(AgentRequest):
     dry_run: Annotated[Flag, Field(description="False: remove what was found.")] = True
     purge: Annotated[Flag, Field(description="Erase permanently instead of hiding.")] = False
 
-    def policy(self) -> Policy:
-        """Return the policy."""
-        return Policy(**{item.name: getattr(self, item.name) for item in fields(Policy)})
-
 
 class SessionStateAnswer(BaseModel):
     """A session within a token budget: its summaries, then its last messages."""
@@ -158,7 +154,7 @@ class SweepReport(BaseModel):
 
 
 class ImportedRows(BaseModel):
-    """The number of rows of each table, and of messages and memories by what became of them.
+    """Imported rows per table, and messages and memories per write status.
 
     `skipped` names, by table, the rows that were not stored and differ from what is stored;
     `joined` the sessions that took in the messages of a session with the same id.
@@ -254,7 +250,8 @@ async def end_session(session_id: PathId, body: EndSessionRequest, context: Cont
 async def sweep_memories(body: SweepRequest, context: Context) -> Response:
     """Find the memories that a retention policy removes; without `dry_run`, remove them."""
     memory = await context.writable_memory(body.user_id, body.agent_id, body.project)
-    report = await memory.sweep(body.policy(), dry_run=body.dry_run, purge=body.purge)
+    policy = Policy(**{item.name: getattr(body, item.name) for item in fields(Policy)})
+    report = await memory.sweep(policy, dry_run=body.dry_run, purge=body.purge)
     context.log_fields["deleted"] = report["removed"]
     return JsonResponse(report)
 
@@ -267,7 +264,12 @@ async def export_user(
     traces.
     """
     memory = await _whole_user(user_id, context)
-    await _require_sensitive(user_id, context)
+    if Permission.SENSITIVE not in context.principal.permissions:
+        # An export without some memories would look complete.
+        memories = context.library.store.memories(Scope.of_owner(user_id))
+        if await memories.has_sensitive():
+            message = "the user has sensitive memories: this requires a key with --allow-sensitive"
+            raise RequestError(Problem("PERMISSION_DENIED", message, {"reason": "sensitive"}))
     return ExportStream(memory.export(project=query.project, kinds=query.kinds), context, user_id)
 
 
@@ -317,15 +319,6 @@ async def _whole_user(user_id: str, context: RequestContext) -> AsyncMemory:
         message = "this key is bound to an agent, but the request covers all agents of the user"
         raise RequestError(Problem("PERMISSION_DENIED", message, {"reason": "agent_key"}))
     return memory
-
-
-async def _require_sensitive(user_id: str, context: RequestContext) -> None:
-    """Refuse a key that may not read all memories: an export without some would look complete."""
-    if Permission.SENSITIVE in context.principal.permissions:
-        return
-    if await context.library.store.memories(Scope.of_owner(user_id)).has_sensitive():
-        message = "the user has sensitive memories: this requires a key with --allow-sensitive"
-        raise RequestError(Problem("PERMISSION_DENIED", message, {"reason": "sensitive"}))
 
 
 async def _join_lines(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:

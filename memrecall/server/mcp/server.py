@@ -156,7 +156,15 @@ async def read_resource(context: ToolContext, uri: str) -> str:
     elif collection == "memories":
         page = await store.memories(scope).page(MemoryQuery(), limit=_PAGE)
         length = excerpt_length(len(page.items))
-        content = [_memory_item(record, length) for record in page.items]
+        content = [
+            {
+                "uri": _memory_uri(record.memory_key),
+                **record.model_dump(mode="json"),
+                "content": truncate_text(record.content, length),
+                "characters": len(record.content),
+            }
+            for record in page.items
+        ]
     elif key:
         content = _trace_part(await store.traces(scope).get(key), int(offset))
     else:
@@ -172,15 +180,6 @@ def _memory_part(record: MemoryRecord, offset: int) -> dict[str, Any]:
         "content": record.content[offset:end],
         "characters": len(record.content),
         "next": f"{uri}?offset={end}" if end < len(record.content) else None,
-    }
-
-
-def _memory_item(record: MemoryRecord, length: int) -> dict[str, Any]:
-    return {
-        "uri": _memory_uri(record.memory_key),
-        **record.model_dump(mode="json"),
-        "content": truncate_text(record.content, length),
-        "characters": len(record.content),
     }
 
 
@@ -323,7 +322,7 @@ class McpHandlers:
     async def get_prompt(
         self, request: McpRequest, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        """Return a question after what is remembered about it, or how to use the tools."""
+        """Return a prompt: the recalled block and the question, or the usage guide."""
         context = await self._context_of(request)
         if not context.has_user or params.name not in (_RECALL.name, *_GUIDES):
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:100]}")
