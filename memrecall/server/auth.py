@@ -159,7 +159,8 @@ class Principal:
 
     def member_scope(self) -> Scope:
         """Return the scope that enters spaces: as the key if it is a member, else as its user."""
-        user, key = self._bound_user(), f"{KEY_MEMBER}{self.key_id}"
+        user = self._bound_user()
+        key = f"{KEY_MEMBER}{self.key_id}"
         if user is None and self.key_id == LOCAL:
             raise invalid_field(USER_HEADER, "is required: it names the member of the space")
         return Scope(user or key, self.agent_id, permissions=self.permissions, member=key)
@@ -170,7 +171,7 @@ class Principal:
         """Return the scope of a user; raise NotFound if the key may not act for that user.
 
         Raise RequestError if a header names another one, or another project. This is the only way
-        to a scope in the service; to that of a space, only after `enter`.
+        to a scope in the service; to the scope of a space, only after `enter`.
         """
         is_space = space_of(user_id) is not None
         if not is_space and self.named_user not in (None, user_id):
@@ -187,8 +188,9 @@ class Principal:
         if is_space and self.entered is not None:
             return replace(self.entered, session_id=session_id, project=project)
         scope = Scope(user_id, self.agent_id, session_id, self.permissions, project)
-        spaces, member = self.named_spaces, f"{KEY_MEMBER}{self.key_id}"
-        return replace(scope, spaces=spaces, member=member) if spaces else scope
+        if not self.named_spaces:
+            return scope
+        return replace(scope, spaces=self.named_spaces, member=f"{KEY_MEMBER}{self.key_id}")
 
     def resolve_user(self, user_id: str | None) -> str:
         """Return `user_id`, or if it is None the user of the header, or the key's only user."""

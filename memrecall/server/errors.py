@@ -132,8 +132,8 @@ def describe_failure(error: MemrecallError) -> str:
 
 def wrong_method(methods: str, target: str = "endpoint") -> Problem:
     """Return the problem of a request with a method that its target does not take."""
-    message, headers = f"this {target} only accepts {methods}", {"Allow": methods}
-    return Problem("INVALID_ARGUMENT", message, status=405, headers=headers)
+    message = f"this {target} only accepts {methods}"
+    return Problem("INVALID_ARGUMENT", message, status=405, headers={"Allow": methods})
 
 
 def problem_from_error(error: MemrecallError | RequestError) -> Problem:
@@ -180,7 +180,7 @@ def _describe_field(item: Mapping[str, Any], known: Sequence[str]) -> dict[str, 
     if item["type"] == "json_invalid":
         return {"field": "body", "message": f"not JSON: {item['ctx']['error']}"}
     if item["type"] == "extra_forbidden":
-        # Those of the model, not of one inside of it; a known one belongs elsewhere.
+        # The fields of the model, not of one inside of it; a known one belongs elsewhere.
         known = known if len(path) == 1 and name not in known else ()
         longer = [each for each in known if each.startswith(name)]
         near = [*longer, *get_close_matches(name, known, 1)][:1]

@@ -38,7 +38,12 @@ def run_helper(path: str, lock: int) -> None:
     address = helper_path(path)
 
     def announce(info: ServerInfo) -> None:
-        fields = {"url": info.url, "key": access.key, "db": db, "pid": os.getpid()}
+        fields = {
+            "url": info.url,
+            "key": access.key,
+            "db": db,
+            "pid": os.getpid(),
+        }
         write_private(address, json.dumps(fields).encode())
         log.info("helper", extra={"fields": {"pid": os.getpid()}})
         threading.Thread(target=_deliver_all, args=(path,), daemon=True).start()

@@ -256,7 +256,7 @@ def to_rpc_error(error: MemrecallError, *, trusted: bool) -> RpcError:
 async def run_tool_in_time(
     tool: Tool, context: ToolContext, arguments: BaseModel, meta: Any
 ) -> BaseModel:
-    """Run a tool of JSON-RPC or MCP within the `deadline` of its `_meta`, or that of its kind."""
+    """Run a tool of JSON-RPC or MCP within the `deadline` of its `_meta`, or its kind's."""
     seconds = WRITE_SECONDS if tool.writes else QUICK_SECONDS
     if tool.name == RECALL:
         seconds = Limits().seconds + GRACE_SECONDS
@@ -265,10 +265,11 @@ async def run_tool_in_time(
         if not isinstance(asked, int | float) or isinstance(asked, bool) or not asked > 0:
             raise InvalidArgument("_meta.deadline", hint="Use a number of seconds above 0")
         seconds = min(asked, context.library.settings.max_seconds)
-    work, outer = tool.run(context, arguments), current_deadline()
+    outer = current_deadline()
+    work = tool.run(context, arguments)
     if tool.name in _UNBOUNDED_TOOLS:
         return await work
-    with deadline(seconds) as limit:  # that of the whole message, if it is earlier
+    with deadline(seconds) as limit:  # the deadline of the whole message, if it is earlier
         return await (work if limit is outer else run_within(limit, work))
 
 
@@ -347,8 +348,11 @@ class StdioStreams:
         self._output = os.dup(write_to)
         os.dup2(2, write_to)
         self._writer = DaemonThreadPool(1, "memrecall-output")
-        arguments = (read_from, asyncio.get_running_loop(), self._chunks)
-        threading.Thread(target=_read, args=arguments, daemon=True).start()
+        threading.Thread(
+            target=_read,
+            args=(read_from, asyncio.get_running_loop(), self._chunks),
+            daemon=True,
+        ).start()
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of the input that are not blank, without their ends."""
@@ -374,7 +378,8 @@ class StdioStreams:
 
 async def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Run some work until it ends; SIGINT and SIGTERM cancel it, which is not an error."""
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
     stop = asyncio.Event()
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop.set)

@@ -79,7 +79,11 @@ class ServiceProcess:
         self.process.kill()
         self.process.join()
         mark_process_dead(self.process.pid)  # type: ignore[no-untyped-call]
-        fields = {"worker": self.name, "pid": self.process.pid, "exit_code": self.process.exitcode}
+        fields = {
+            "worker": self.name,
+            "pid": self.process.pid,
+            "exit_code": self.process.exitcode,
+        }
         log.error("worker ended", extra={"fields": fields})
         time.sleep(max(0.0, self._started_at + _RESTART_SECONDS - time.monotonic()))
         self.start()

@@ -42,8 +42,13 @@ PUBLIC_TOOLS = [
 ]
 ALL_PERMISSIONS = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
 UNKNOWN_URIS = [
-    *("memrecall://memories/none", "memrecall://traces/none", "memrecall://other"),
-    *("memrecall://memories/", "file:///etc/passwd", "http://127.0.0.1/", "memories"),
+    "memrecall://memories/none",
+    "memrecall://traces/none",
+    "memrecall://other",
+    "memrecall://memories/",
+    "file:///etc/passwd",
+    "http://127.0.0.1/",
+    "memories",
     "memrecall://memories/../traces",
 ]
 ERAS: list[tuple[Mode, str]] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")]

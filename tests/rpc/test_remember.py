@@ -140,9 +140,15 @@ async def test_remember_names_only_similar_memories(library: Library) -> None:
 
 
 ONE_TOPIC = [
-    *("I have two cats.", "My mother is allergic to cats.", "I work as a nurse."),
-    *("My birthday is May 4.", "My wife works as a teacher.", "我不喜欢吃香菜。"),
-    *("I have a dog.", "My wedding anniversary is June 9.", "我女儿今年上小学。"),
+    "I have two cats.",
+    "My mother is allergic to cats.",
+    "I work as a nurse.",
+    "My birthday is May 4.",
+    "My wife works as a teacher.",
+    "我不喜欢吃香菜。",
+    "I have a dog.",
+    "My wedding anniversary is June 9.",
+    "我女儿今年上小学。",
 ]
 
 

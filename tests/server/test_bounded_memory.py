@@ -24,8 +24,15 @@ BOUNDS = (
 )
 # What belongs to all services of a process, or counts its entries itself.
 SHARED = (
-    *(ModuleType, type, FunctionType, BuiltinFunctionType, CodeType, FrameType),
-    *(_lru_cache_wrapper, Connection, Logger),
+    ModuleType,
+    type,
+    FunctionType,
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    _lru_cache_wrapper,
+    Connection,
+    Logger,
 )
 
 

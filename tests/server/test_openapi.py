@@ -21,8 +21,18 @@ OPERATIONS = {*load_examples(), "read_metrics"}  # an operation without an examp
 
 # These differ from run to run.
 GENERATED_IDS = {
-    *("id", "memory_id", "messages", "source_message_ids", "sources", "previous_id", "other_id"),
-    *("evidence", "experience", "ids", "entry_id", "at"),
+    "id",
+    "memory_id",
+    "messages",
+    "source_message_ids",
+    "sources",
+    "previous_id",
+    "other_id",
+    "evidence",
+    "experience",
+    "ids",
+    "entry_id",
+    "at",
 }
 VOLATILE = {
     "next_cursor",

@@ -30,39 +30,62 @@ ROLES = ("reader", "contributor", "admin")
 # What each role may call beyond the roles before it.
 LEAST = {
     "reader": {
-        *(
-            "read_messages",
-            "read_neighbors",
-            "read_message",
-            "search_messages_by_words",
-            "search_messages_by_meaning",
-        ),
-        *("list_memories", "search_memories", "get_memory", "read_history", "list_jobs"),
-        *(
-            "read_job",
-            "recall_memories",
-            "read_graph",
-            "read_profile",
-            "read_state",
-            "list_viewers",
-        ),
-        *("list_extractions", "explain_access", "read_space", "list_members", "read_space_audit"),
+        "read_messages",
+        "read_neighbors",
+        "read_message",
+        "search_messages_by_words",
+        "search_messages_by_meaning",
+        "list_memories",
+        "search_memories",
+        "get_memory",
+        "read_history",
+        "list_jobs",
+        "read_job",
+        "recall_memories",
+        "read_graph",
+        "read_profile",
+        "read_state",
+        "list_viewers",
+        "list_extractions",
+        "explain_access",
+        "read_space",
+        "list_members",
+        "read_space_audit",
         "remove_member",
     },
     "contributor": {
-        *("write_messages", "delete_message", "add_memories", "update_memory", "delete_memory"),
-        *("undo_memory", "purge_memory", "extract_relations", "summarize_session"),
-        *("extract_stored", "undo_extraction"),
-        *("answer_message", "promote_memory", "demote_memory"),
+        "write_messages",
+        "delete_message",
+        "add_memories",
+        "update_memory",
+        "delete_memory",
+        "undo_memory",
+        "purge_memory",
+        "extract_relations",
+        "summarize_session",
+        "extract_stored",
+        "undo_extraction",
+        "answer_message",
+        "promote_memory",
+        "demote_memory",
     },
     "admin": {
-        *("delete_memories", "sweep_memories", "export_user", "import_user"),
-        *("erase_user", "set_member", "delete_space", "end_session"),
+        "delete_memories",
+        "sweep_memories",
+        "export_user",
+        "import_user",
+        "erase_user",
+        "set_member",
+        "delete_space",
+        "end_session",
     },
 }
 OF_NO_SPACE = {
-    *("list_spaces", "create_space", "list_invitations"),
-    *("accept_invitation", "decline_invitation"),
+    "list_spaces",
+    "create_space",
+    "list_invitations",
+    "accept_invitation",
+    "decline_invitation",
 }
 LAST = ("erase_user", "delete_space", "remove_member")  # they end what the others need
 TEAM = "team-x"
@@ -207,8 +230,12 @@ async def test_strangers_cannot_tell_a_space_from_none(service: HttpService) -> 
     answers: dict[str, set[tuple[int, str]]] = {}
     cells = 0
     for client, space in (
-        *((dora, TEAM), (dora, "none"), (eve, TEAM), (eve, "none")),
-        *((backend, TEAM), (backend, "none")),
+        (dora, TEAM),
+        (dora, "none"),
+        (eve, TEAM),
+        (eve, "none"),
+        (backend, TEAM),
+        (backend, "none"),
     ):
         async for name, answer in walk(client, space, "eve", ids):
             cells += 1
@@ -423,7 +450,10 @@ async def test_members_of_a_space(service: HttpService) -> None:
     assert (await ben.delete(f"{space}/members/ben")).status_code == 200
     log = (await ann.get(f"{space}/audit")).json()["results"]
     assert [(entry["action"], entry["target"]) for entry in log] == [
-        *(("leave", "ben"), ("join", "ben"), ("invite", "ben"), ("create", "ann"))
+        ("leave", "ben"),
+        ("join", "ben"),
+        ("invite", "ben"),
+        ("create", "ann"),
     ]
     for name in ({}, {"name": "Another"}):
         answer = await ann.request("DELETE", space, json=name)

@@ -21,8 +21,12 @@ EDGES = [f"{day}T{time}{offset}" for offset in OFFSETS for day, time in (
 )]  # fmt: skip
 WEEKS = ["2026-W10-1", "2026w101", "2026-W10-1T10:00:00Z", "2026-03-02T12:30:60Z"]
 WITHIN = [
-    *("2026-01-26t10:47:00z", "2026-06-30T23:59:60Z", "2026-07-01T05:29:60.5+05:30"),
-    *("0002-01-02T00:00:00Z", "0002-01-02T00:00:00+14:00", "9998-12-30T23:59:59.999999-12:00"),
+    "2026-01-26t10:47:00z",
+    "2026-06-30T23:59:60Z",
+    "2026-07-01T05:29:60.5+05:30",
+    "0002-01-02T00:00:00Z",
+    "0002-01-02T00:00:00+14:00",
+    "9998-12-30T23:59:59.999999-12:00",
 ]
 SAID = {"role": "user", "content": "I moved to Oslo yesterday, and next year I go to Rome."}
 # A valid request of each operation that takes a time.
@@ -133,7 +137,9 @@ async def test_lower_case_and_leap_seconds_are_stored_in_utc(ann: httpx.AsyncCli
         await write_messages(ann, "ann", make_message(number, ts=time))
     items = (await ann.get("/v1/users/ann/messages", params={"since": WITHIN[0]})).json()["items"]
     assert [item["ts"] for item in items] == [
-        *("2026-07-01T00:00:00.500000Z", "2026-07-01T00:00:00Z", "2026-01-26T10:47:00Z")
+        "2026-07-01T00:00:00.500000Z",
+        "2026-07-01T00:00:00Z",
+        "2026-01-26T10:47:00Z",
     ]
 
 

@@ -239,14 +239,13 @@ class RequestMiddleware:
         # The framework sets the route when it has matched the request; others were refused before.
         template = getattr(scope.get("route"), "path_format", None)
         route = template or self.find_route(scope["path"]) or UNMATCHED
-        method, status = scope["method"], observed.status
-        self.metrics.count_request(method, route, status, observed.seconds)
+        self.metrics.count_request(scope["method"], route, observed.status, observed.seconds)
         principal: Principal | None = scope["state"].get("principal")
         fields = {
             "request_id": observed.request_id,
-            "method": method,
+            "method": scope["method"],
             "route": route,
-            "status": status,
+            "status": observed.status,
             "ms": round(observed.seconds * 1000, 2),
             "key": principal.key_id if principal else None,
             **observed.log_fields,

@@ -177,8 +177,7 @@ class ChatHandler:
     def deadline(self) -> float:
         """The maximum duration in seconds."""
         options = self._options
-        recalls = (options.own_recalls + 1) * options.recall_seconds
-        return options.seconds + recalls
+        return options.seconds + (options.own_recalls + 1) * options.recall_seconds
 
     @property
     def _options(self) -> ChatOptions:
@@ -215,7 +214,8 @@ class ChatHandler:
         async with AsyncExitStack() as stack:
             chat = self._make_chat()
             await stack.enter_async_context(service.recall_slot(self.context.principal))
-            outcome, start = "failed", time.monotonic()
+            outcome = "failed"
+            start = time.monotonic()
             try:
                 async with aclosing(await self._start_turn(chat)) as events:
                     async for event in events:
@@ -233,17 +233,24 @@ class ChatHandler:
                 service.metrics.count_turn(outcome, time.monotonic() - start)
 
     def _make_chat(self) -> SingleChat | GroupChat:
-        service, body = self.context.service, self.body
-        library, client = service.library, service.model_client
-        options: dict[str, Any] = {
-            "options": self._options,
-            "on_leak": service.metrics.count_leak,
-        }
-        if body.group is None:
+        service = self.context.service
+        if self.body.group is None:
             return SingleChat(
-                library, self.scope, client, instructions=body.instructions, **options
+                service.library,
+                self.scope,
+                service.model_client,
+                instructions=self.body.instructions,
+                options=self._options,
+                on_leak=service.metrics.count_leak,
             )
-        return GroupChat(library, self.scope, body.group.members, client, **options)
+        return GroupChat(
+            service.library,
+            self.scope,
+            self.body.group.members,
+            service.model_client,
+            options=self._options,
+            on_leak=service.metrics.count_leak,
+        )
 
     async def _start_turn(self, chat: SingleChat | GroupChat) -> AsyncGenerator[ChatEvent, None]:
         body = self.body

@@ -18,13 +18,13 @@ from memrecall.server.http.models import (
     EntityName,
     InputMessages,
     ListCursor,
+    ListLimit,
     SessionRequest,
     ToldRelation,
     accept_messages,
 )
 from memrecall.server.http.openapi import CONTRIBUTOR, READER, OperationRouter
 from memrecall.server.http.responses import JsonResponse
-from memrecall.store.database.cursors import LARGEST_LIST
 
 router = OperationRouter("graph")
 
@@ -37,7 +37,7 @@ class GraphQuery(AgentRequest):
     ] = None
     depth: Annotated[int, Field(ge=1, le=DEEPEST), Digits] = 1
     as_of: AsOf = None
-    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits] = 100
+    limit: ListLimit = 100
     cursor: Annotated[
         ListCursor | None, Field(description="`next_cursor` of the previous page of entities.")
     ] = None

@@ -72,7 +72,8 @@ async def handle_hook(
         project=captured.project,
         all_projects=binding.all_projects,
     )
-    block, receipt = "", {"recalled": 0, "tokens": 0, "model_calls": 0, "stored": 0}
+    block = ""
+    receipt = {"recalled": 0, "tokens": 0, "model_calls": 0, "stored": 0}
     if binding.recall and captured.recalls:
         block, receipt["model_calls"] = await _recall(context, request, scope, binding, captured)
         receipt["recalled"] = block.count(_ITEM)
@@ -108,12 +109,12 @@ async def _store(context: RequestContext, scope: Scope, event: CapturedEvent) ->
     """Store the messages of an event; return how many are new."""
     context.principal.require_write()
     scope.require_role(SpaceRole.CONTRIBUTOR)
-    renaming = (scope.user_id, event.folder)
-    has_remote = event.project not in (None, event.folder)
-    if has_remote and renaming not in context.service.renamed:
-        # Once a folder has a remote, what was stored under the folder follows, once.
-        await context.library.store.owners.rename_project(*renaming, event.project)
-        context.service.renamed.add(renaming)
+    folder = (scope.user_id, event.folder)
+    renamed = context.service.renamed
+    if event.project is not None and event.project != event.folder and folder not in renamed:
+        # The folder has got a remote: what was stored under the folder follows, once.
+        await context.library.store.owners.rename_project(*folder, event.project)
+        renamed.add(folder)
     if not event.messages:
         return 0
     stored = await store_event(context.library, scope, event)

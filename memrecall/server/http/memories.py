@@ -267,15 +267,23 @@ async def read_job(job_id: PathId, query: _Owner, context: Context) -> Response:
 
 
 def _public_job(job: dict[str, Any]) -> dict[str, Any]:
-    kind, result = job.get("kind", "add"), job.get("result")
-    report = _public_report(result) if kind == "add" and result is not None else None
-    progress: dict[str, Any] = {}
+    kind = job.get("kind", "add")
+    result = job.get("result")
+    fields = {
+        "job_id": job.get("job_id"),
+        "state": job.get("state"),
+        "session_id": job.get("session_id"),
+        "kind": kind,
+        "result": None,
+    }
+    if kind == "add" and result is not None:
+        fields["result"] = _public_report(result)
     if kind == "extraction":
-        progress = {name: job.get(name) for name in ("messages", "read")}
-        report = result and {**result, "problems": describe_problems(result["problems"])}
-    names = ("job_id", "state", "session_id")
-    fields = {name: job.get(name) for name in names}
-    return {**fields, "kind": kind, "result": report, **progress}
+        fields |= {"messages": job.get("messages"), "read": job.get("read")}
+        if result:
+            problems = describe_problems(result["problems"])
+            fields["result"] = {**result, "problems": problems}
+    return fields
 
 
 def _public_report(report: dict[str, Any]) -> dict[str, Any]:

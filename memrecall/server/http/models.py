@@ -149,6 +149,7 @@ UnchangedSince = Annotated[
     Moment | None,
     Field(description="409 if the memory was changed after this time: its `updated_at` when read."),
 ]
+ListLimit = Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits]
 ListCursor = Annotated[str, Field(min_length=1, max_length=MAX_CURSOR)]
 
 
@@ -572,7 +573,7 @@ class MemoryListQuery(SessionRequest):
     """The query parameters of a list of memories, of one session if it is named."""
 
     filters: FiltersText | None = None
-    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits] = 100
+    limit: ListLimit = 100
     top_k: Annotated[TopK, Field(le=LARGEST_LIST), Digits] = None
     cursor: ListCursor | None = None
     as_of: AsOf = None

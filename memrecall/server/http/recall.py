@@ -229,16 +229,21 @@ class RecallHandler:
                 raise
 
     async def _recall_events(self) -> AsyncGenerator[TraceEvent | RecallResult, None]:
-        service, body = self.context.service, self.body
+        service = self.context.service
         options = RecallOptions(
             limits=self._limits,
-            language=body.language,
+            language=self.body.language,
             keep_traces_days=service.library.settings.trace_days,
         )
         model_client = service.model_client if self.uses_model else None
         recaller = Recaller(service.library, self.scope, model_client, options)
-        moments = body.model_dump(include={"as_of", "time_zone", "time"})
-        stream = stream_recall(recaller, body.conversation(), **moments)
+        stream = stream_recall(
+            recaller,
+            self.body.conversation(),
+            as_of=self.body.as_of,
+            time_zone=self.body.time_zone,
+            time=self.body.time,
+        )
         async with aclosing(stream) as events:
             async for event in events:
                 if isinstance(event, TraceEvent):

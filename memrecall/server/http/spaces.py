@@ -7,10 +7,9 @@ from pydantic import BaseModel, Field
 
 from memrecall.scope import SPACE_PREFIX, SpaceRole
 from memrecall.server.http.context import Context
-from memrecall.server.http.models import Digits, PathId, RequestModel
+from memrecall.server.http.models import ListLimit, PathId, RequestModel
 from memrecall.server.http.openapi import ADMIN, CONTRIBUTOR, READER, OperationRouter
 from memrecall.server.http.responses import JsonResponse
-from memrecall.store.database.cursors import LARGEST_LIST
 from memrecall.store.spaces import Invitation, Space
 from memrecall.types import NAME_LENGTH, CleanText, Id
 
@@ -52,7 +51,7 @@ class MemoryReference(RequestModel):
 class AuditQuery(RequestModel):
     """A page of the log; `after` is the last `entry_id` of the previous page."""
 
-    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits] = 100
+    limit: ListLimit = 100
     after: Id | None = None
 
 
@@ -68,10 +67,12 @@ _NO_NAME = SpaceName()
 @router.operation("GET", "", Results[Space])
 async def list_spaces(context: Context) -> Response:
     """List the spaces of the caller: of their user, and of the key itself."""
-    scope, spaces = context.principal.member_scope(), context.library.store.spaces
-    members = dict.fromkeys((scope.user_id, str(scope.member)))  # the role of the key counts
-    found = {space.space_id: space for name in members for space in await spaces.list_of(name)}
-    return JsonResponse({"results": [found[name].as_dict() for name in sorted(found)]})
+    scope = context.principal.member_scope()
+    spaces: dict[str, Space] = {}
+    for member in (scope.user_id, str(scope.member)):  # the role of the key counts
+        for space in await context.library.store.spaces.list_of(member):
+            spaces[space.space_id] = space
+    return JsonResponse({"results": [spaces[name].as_dict() for name in sorted(spaces)]})
 
 
 @router.operation("POST", "", Space)

@@ -154,7 +154,7 @@ class SweepReport(BaseModel):
 
 
 class ImportedRows(BaseModel):
-    """Imported rows per table, and messages and memories per write status.
+    """The number of rows of each table, and of messages and memories by what became of them.
 
     `skipped` names, by table, the rows that were not stored and differ from what is stored;
     `joined` the sessions that took in the messages of a session with the same id.

@@ -187,7 +187,8 @@ def _trace_part(trace: StoredTrace, offset: int) -> dict[str, Any]:
     """Return a trace with the events from an offset on that fit into one part, at least one."""
     fields = to_jsonable_python(trace)
     events = fields["body"].get("events", [])
-    end, length = offset, 0
+    end = offset
+    length = 0
     while end < len(events) and (end == offset or length < _TRACE_LENGTH):
         length += len(to_json(events[end]))
         end += 1
@@ -488,7 +489,7 @@ def make_context(
 
 
 def make_ingestor(library: Library, model_client: Any) -> Ingestor:
-    """Return the ingestor behind `remember`; with a model it decides what is replaced."""
+    """Return the ingestor behind `remember`; the model or the rules decide replacements."""
     extractor = make_extractor(replace(library.settings, model=""), model_client)
     return Ingestor(library, extractor, Processes())
 
