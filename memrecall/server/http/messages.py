@@ -24,7 +24,9 @@ from memrecall.server.http.models import (
     PathId,
     RangeQuery,
     ReturnField,
+    SearchFilter,
     SemanticSearchRequest,
+    TimeRange,
     WriteReceipt,
     WriteRequest,
 )
@@ -127,7 +129,7 @@ async def search_messages_by_words(body: LexicalSearchRequest, context: Context)
     scope = await context.scope(body.user_id, project=body.project)
     context.log_fields["query_chars"] = len(body.query_text)
     query = LexicalQuery(
-        body.query_text, body.message_filter(), body.page_size, body.cursor, body.time
+        body.query_text, _message_filter(body), body.page_size, body.cursor, body.time
     )
     page = ScoredPage()
     async with context.tolerate_new_user(scope):
@@ -160,7 +162,7 @@ async def search_messages_by_meaning(body: SemanticSearchRequest, context: Conte
     query = SemanticQuery(
         body.query_text,
         body.query_embedding,
-        body.message_filter(),
+        _message_filter(body),
         body.top_k,
         body.min_score,
         body.time,
@@ -182,6 +184,12 @@ async def search_messages_by_meaning(body: SemanticSearchRequest, context: Conte
         truncated=page.truncated,
         unembedded=page.unembedded,
     )
+
+
+def _message_filter(body: LexicalSearchRequest | SemanticSearchRequest) -> MessageFilter:
+    chosen = body.filter or SearchFilter()
+    times = chosen.time_range or TimeRange()
+    return MessageFilter(times.since, times.until, chosen.role)
 
 
 def _select_fields(return_fields: Sequence[str] | None) -> Sequence[str]:

@@ -31,7 +31,7 @@ from memrecall.messages import (
 from memrecall.scope import named_session
 from memrecall.search.request import LARGEST_LIMIT, LARGEST_TOP_K, TOP_K
 from memrecall.server.errors import invalid_field
-from memrecall.store import MessageFilter, WriteStatus, check_filter_size
+from memrecall.store import WriteStatus, check_filter_size
 from memrecall.store.database.cursors import LARGEST_LIST, LARGEST_PAGE, PAGE_SIZE
 from memrecall.store.timeline import Order
 from memrecall.text.query import MAX_QUERY_LENGTH
@@ -245,12 +245,6 @@ class _SearchRequest(RequestModel):
         list[ReturnField] | None,
         Field(max_length=20, description="Return only these fields and `message_id`."),
     ] = None
-
-    def message_filter(self) -> MessageFilter:
-        """Return the filter of the store."""
-        chosen = self.filter or SearchFilter()
-        times = chosen.time_range or TimeRange()
-        return MessageFilter(times.since, times.until, chosen.role)
 
 
 class LexicalSearchRequest(_SearchRequest):
