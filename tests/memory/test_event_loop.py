@@ -26,7 +26,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 STATEMENT = "I moved to Rome last week and I work as a nurse. "
 LONG_TEXT = STATEMENT * (SMALL_TEXT // len(STATEMENT) + 1)
 QUERY_WORK = {"parse_query", "find_speakers"}  # in the event loop if the query is short
-TEXT_WORK = {"parse_query", "rank", "find_speakers", "_make_page", "Highlighter", "_make_items"}
+TEXT_WORK = {"parse_query", "rank", "find_speakers", "Highlighter", "mark_passages"}
 
 
 class RecordingProcesses:
