@@ -11,7 +11,7 @@ index forms bigrams of adjacent Chinese characters. A change of any rule here mu
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -273,41 +273,3 @@ def stem(word: str) -> str:
     if folded.isascii() and folded.replace("'", "").isalpha():
         folded = _stemmer().stemWord(folded)  # type: ignore[attr-defined]
     return folded.replace("'", "")
-
-
-@dataclass(frozen=True, slots=True)
-class MatchableText:
-    """A text or word prepared for word matching."""
-
-    plain: str
-    terms: frozenset[str]
-
-    @classmethod
-    def from_text(cls, text: str) -> "MatchableText":
-        """Normalise and analyse a text once, to match many words against it."""
-        analysis = analyze(text)
-        terms = frozenset(analysis.atoms) | frozenset(analysis.extras)
-        return cls(normalize(text).casefold(), terms)
-
-    def match(self, word: "MatchableText") -> float:
-        """Return how much of a word the text contains, from 0 to 1.
-
-        Only long Chinese words can match in part. Latin words match by stem, so that "art" is not
-        found in "party".
-        """
-        is_latin_word = word.plain.isalpha() and word.plain.isascii()
-        if not is_latin_word and word.plain in self.plain:
-            return 1.0
-        if word.plain.isascii():
-            return float(bool(word.terms) and self.terms >= word.terms)
-        bigrams = [a + b for a, b in pairwise(word.plain)]
-        if len(bigrams) <= 1:
-            return 0.0
-        return sum(bigram in self.plain for bigram in bigrams) / len(bigrams)
-
-
-def word_coverage(words: Iterable[str], text: str) -> float:
-    """Return the share of the words that a text contains, 0 if there are no words."""
-    matchable = MatchableText.from_text(text)
-    matches = [matchable.match(MatchableText.from_text(word)) for word in words]
-    return sum(matches) / len(matches) if matches else 0.0

@@ -142,7 +142,6 @@ READERS: Mapping[str, Reader] = {
     "redact": privacy.PrivacyPolicy("redact", "redact").redact,
     "last_word": tokens.last_word,
     "fold_word": tokens.fold_word,
-    "word_coverage": lambda text: tokens.word_coverage([text, *QUESTION.split()], text),
     "normalize": tokens.normalize_with_offsets,
     "normalize_caseless": tokens.normalize_caseless,
     "entity_key": tokens.entity_key,
