@@ -54,6 +54,14 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _WORDS: dict[str, float] = {word: n for n, word in enumerate(f"{_SMALL} {_TEENS}".split())}
 _WORDS |= {word: 10 * n for n, word in enumerate(_TENS.split(), 2)}
 _WORDS |= {"hundred": 100, "couple": 2, "twice": 2, "half": 0.5, "半": 0.5, "俩": 2, "仨": 3}
+# Read in messages alone: that a fact counts "a second job" does not make 2 a number of it.
+_IMPLIED = {"both": "2"} | {
+    word: str(n)
+    for n, word in enumerate(
+        ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"], 1
+    )
+}
+_IMPLIED_NUMBER = re.compile(rf"\b(?:{_any(_IMPLIED)})\b")
 _SIZES: dict[str, float] = {"k": 1e3, "w": 1e4, "m": 1e6, "dozen": 12, "打": 12, "成": 10}
 _SIZES |= {"thousand": 1e3, "million": 1e6, "百": 100, "千": 1e3, "万": 1e4, "亿": 1e8}
 _LENGTHS: dict[str, float] = {"day": 1, "天": 1, "week": 7, "周": 7, "星期": 7, "礼拜": 7}
@@ -156,6 +164,7 @@ class _Evidence:
         self.zone = zone
         self.text = "\n".join(map(_fold, (*(message.text for message in messages), *known)))
         self.clocks, rest = _split_clocks(self.text)
+        rest = _IMPLIED_NUMBER.sub(lambda match: _IMPLIED[match.group()], rest)
         self.in_order = list(_numbers(rest))
         self.numbers = {value for number in self.in_order for value in number.values}
         self.numbers |= {hour for hour, minute in self.clocks if not minute}
