@@ -44,7 +44,7 @@ from benchmarks.report import Figures, print_figures, say, write_figures  # noqa
 from memrecall import recall  # noqa: E402
 from memrecall.agent import blocks, conversation, offline  # noqa: E402
 from memrecall.agent.tools import search  # noqa: E402
-from memrecall.chat import phrases  # noqa: E402
+from memrecall.chat import turn  # noqa: E402
 from memrecall.evaluation.datasets import Question  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
 from memrecall.search import engine  # noqa: E402
@@ -103,7 +103,7 @@ LISTS: Mapping[str, Mapping[str, tuple[Patch, ...]]] = {
     "hooks": {"stop words of hooks": ((blocks, "STOP_WORDS", _NO_WORDS),)},
     "messages": {
         "greetings and thanks": ((conversation, "is_greeting", _always(False)),),
-        "words of a language": ((phrases, "_ENGLISH", _NO_WORDS), (phrases, "_CHINESE", _NEVER)),
+        "words of a language": ((turn, "_ENGLISH", _NO_WORDS), (turn, "_CHINESE", _NEVER)),
     },
 }
 FIGURES = {
@@ -194,7 +194,7 @@ async def measure_messages(author: Author) -> Row:
     return {
         "questions with a recall": share(map(conversation.needs_recall, questions)),
         "messages with a recall": share(map(conversation.needs_recall, said)),
-        "language": share(phrases.chat_language([text], []) == language for text in texts),
+        "language": share(turn.chat_language([text], []) == language for text in texts),
     }
 
 

@@ -20,8 +20,7 @@ from memrecall.agent.tools.search import ANSWERED_BY, BY_RULES, RECALLED
 from memrecall.agent.trace import Observer
 from memrecall.chat.events import TRUNCATED, ChatEvent, Failed, Final, TextDelta, TextRetracted
 from memrecall.chat.offline import offline_chat_client
-from memrecall.chat.phrases import tell
-from memrecall.chat.turn import ASSISTANT, USER, ChatOptions, Turn, TurnRecalls
+from memrecall.chat.turn import ASSISTANT, USER, ChatOptions, Turn, TurnRecalls, tell
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, describe_validation_error
 from memrecall.library.library import Caches, Library
 from memrecall.messages import (

@@ -24,9 +24,17 @@ from memrecall.chat.base import (
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.mentions import Member, Members, find_mentions, remove_mentions, remove_names
-from memrecall.chat.phrases import chat_language, tell
-from memrecall.chat.tool_table import TextAnswer
-from memrecall.chat.turn import Turn, TurnStart, TurnTools, fit_texts, forge_call, untruncated
+from memrecall.chat.turn import (
+    TextAnswer,
+    Turn,
+    TurnStart,
+    TurnTools,
+    chat_language,
+    fit_texts,
+    forge_call,
+    tell,
+    untruncated,
+)
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, MessageContent

@@ -13,7 +13,7 @@ from memrecall.agent import Certainty
 from memrecall.agent.conversation import find_courtesy
 from memrecall.agent.tools import IS_MENTIONED, RECALL_MEMORY
 from memrecall.agent.tools.search import compare_texts
-from memrecall.chat.phrases import tell
+from memrecall.chat.turn import tell
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
 from memrecall.library.library import Library

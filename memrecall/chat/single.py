@@ -22,8 +22,15 @@ from memrecall.chat.base import (
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.offline import find_latest
-from memrecall.chat.phrases import chat_language
-from memrecall.chat.turn import Turn, TurnStart, TurnTools, fit_texts, forge_call, untruncated
+from memrecall.chat.turn import (
+    Turn,
+    TurnStart,
+    TurnTools,
+    chat_language,
+    fit_texts,
+    forge_call,
+    untruncated,
+)
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, MessageContent
 from memrecall.model import protocol

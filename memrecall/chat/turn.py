@@ -5,21 +5,31 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import StringConstraints
 
 from memrecall.agent import RecalledMemory, Recaller, RecallOptions, RecallResult
 from memrecall.agent.loop import leaked_families
 from memrecall.agent.phrases import to_json
 from memrecall.agent.prompt import render
-from memrecall.agent.tools import RECALL_MEMORY
+from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.models import ToolInput, ToolOutput
 from memrecall.agent.tools.search import MAX_QUERY
 from memrecall.agent.tools.table import (
     Interface,
+    add_tools,
     function_schemas,
+    make_tool,
     normalize_tool_name,
     parse_arguments,
     require_tool,
@@ -28,8 +38,6 @@ from memrecall.agent.tools.table import (
 from memrecall.agent.trace import TraceEvent
 from memrecall.budget import Limits
 from memrecall.chat.events import ChatEvent, TextChange, ToolCall, ToolResult
-from memrecall.chat.phrases import tell
-from memrecall.chat.tool_table import TextAnswer, TurnContext
 from memrecall.chat.visible_text import AnswerReasoning, MemberFilter, VisibleText
 from memrecall.errors import (
     CallerError,
@@ -45,11 +53,119 @@ from memrecall.model.failures import to_model_failure
 from memrecall.settings import Settings, parse_object
 from memrecall.store.database.cursors import require_limit
 from memrecall.text.keywords import extract_keywords
+from memrecall.text.language import fill_phrase, language_of, read_phrases
 from memrecall.text.leaks import LeakMode, Reasoning, check_modes
 from memrecall.text.snippets import snippets
 from memrecall.text_length import truncate_text
 from memrecall.timing import seconds_left
 from memrecall.types import Language, Message, Role, format_time
+
+_SAMPLE = 2_000  # characters of a text that are enough to detect its language
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
+_WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?", re.IGNORECASE)
+_ENGLISH_WORDS = """a about all am an and any are as at be but by can could did do does for from had
+    has have he her him his how i i'm if in is it it's its me my no not of on or our please said say
+    says she so some tell thank thanks that the their them then there they this to us was we were
+    what when where which who whose why will with would yes you your"""
+_ENGLISH = frozenset(_ENGLISH_WORDS.split())
+_CHINESE = re.compile("[的了是我你您他她它吗呢吧呀啊把被请怎哪谁这那什么就都也还不没很在有们]")
+_TOO_SHORT = 4  # words or characters, if none is a function word
+_LONGEST_QUOTE = 4  # Chinese characters that may be a quoted word
+
+
+def chat_language(
+    latest: Iterable[str], earlier: Iterable[str], strip: Callable[[str], str] = str
+) -> Language:
+    """Return the language of a chat: Chinese if at least half of the latest messages are.
+
+    Messages too short to judge (a name, a number, “ok”) do not count. If all are, the last of the
+    `earlier` ones that is not decides. `strip` removes names, which belong to no language.
+    """
+    texts = list(latest)
+    latest_languages = [detect_language(strip(text[:_SAMPLE])) for text in texts]
+    known = [language for language in latest_languages if language is not None]
+    if known:
+        return "zh" if 2 * known.count("zh") >= len(known) else "en"
+    before = (detect_language(strip(text[:_SAMPLE])) for text in reversed(list(earlier)))
+    guesses = (language_of(text) for text in reversed(texts))
+    return next((language for language in chain(before, guesses) if language is not None), "en")
+
+
+def detect_language(text: str) -> Language | None:
+    """Return the language of a text, or None if it is too short to judge.
+
+    Names of the other language in it do not matter.
+    """
+    han = len(_HAN.findall(text))
+    words = _WORD.findall(text)
+    english = any(word.lower().replace("’", "'") in _ENGLISH for word in words)
+    chinese = _CHINESE.search(text) is not None
+    if not english and not chinese:
+        if han + len(words) <= _TOO_SHORT:
+            return None
+        return "zh" if han else "en"
+    if not english:
+        return "zh"
+    if not chinese:
+        return "zh" if han > 2 * len(words) else "en"
+    return "zh" if han >= _LONGEST_QUOTE and 2 * han >= len(words) else "en"
+
+
+_PHRASES = read_phrases(Path(__file__).with_name("phrases.json"))
+
+
+tell = partial(fill_phrase, _PHRASES)
+
+
+class TextAnswer(ToolOutput):
+    """A text for the model of a chat turn."""
+
+    content: str
+    is_error: bool = False
+    results: int = 0  # recalled events, or messages
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnContext(ToolContext):
+    """The context of one chat turn."""
+
+    recall_query: Callable[[str], Awaitable[TextAnswer]]  # counted against the cap of the turn
+    answers: Mapping[str, TextAnswer] = field(default_factory=dict)  # of tools without arguments
+
+
+class ChatRecallArguments(ToolInput):
+    """Arguments of `recall_memory`."""
+
+    query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class NoArguments(ToolInput):
+    """Arguments of the tools that take none."""
+
+
+async def recall_memory(context: TurnContext, arguments: ChatRecallArguments) -> TextAnswer:
+    """Recall within the cap of the turn."""
+    return await context.recall_query(arguments.query[:MAX_QUERY])
+
+
+async def get_other_members_messages(context: TurnContext, _: NoArguments) -> TextAnswer:
+    """Return what the other members of the group wrote since the speaker's last message."""
+    return context.answers[OTHER_MESSAGES]
+
+
+async def is_mentioned(context: TurnContext, _: NoArguments) -> TextAnswer:
+    """Return whether the speaker is mentioned in this turn."""
+    return context.answers[IS_MENTIONED]
+
+
+_GROUP = frozenset({Interface.GROUP_CHAT})
+_make_tool = partial(make_tool, interfaces=_GROUP, prompt="chat_tools")
+add_tools(
+    _make_tool(recall_memory, RECALL_MEMORY, interfaces=_GROUP | {Interface.CHAT}),
+    _make_tool(get_other_members_messages, OTHER_MESSAGES),
+    _make_tool(is_mentioned, IS_MENTIONED),
+)
+
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from memrecall.store.database.engine import WriteProblem
 from memrecall.store.database.locks import require_enabled
 from memrecall.store.database.statements import Reads
 from memrecall.store.feed import ChangeFeed, KnowledgeFeed, RowChanges, UserVersion
-from memrecall.store.feedback import Feedback
 from memrecall.store.graph import (
     GRAPH_TABLES,
     Graph,
@@ -35,6 +34,7 @@ from memrecall.store.store import Store
 from memrecall.store.timeline import MessageFilter, Reading, Timeline, UnreadMessages
 from memrecall.store.traces import (
     BODY_BYTES,
+    Feedback,
     ListedTrace,
     NewTrace,
     StoredTrace,

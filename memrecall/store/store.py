@@ -36,7 +36,6 @@ from memrecall.store.database.tables import (
     vectors,
 )
 from memrecall.store.feed import USER_VERSION, ChangeFeed, KnowledgeFeed, UserVersion
-from memrecall.store.feedback import FeedbackList, FeedbackWriter
 from memrecall.store.graph import Graph, StoreGraphs
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
@@ -47,7 +46,7 @@ from memrecall.store.owners import IS_USER, Owners
 from memrecall.store.sessions import SessionList, SessionState
 from memrecall.store.spaces import Spaces
 from memrecall.store.timeline import Timeline, UnreadMessages
-from memrecall.store.traces import TraceList, Traces
+from memrecall.store.traces import FeedbackList, FeedbackWriter, TraceList, Traces
 from memrecall.store.transfer import LabelledRows
 from memrecall.store.vectors import VectorStore
 from memrecall.text import TEXT_VERSION

@@ -25,8 +25,7 @@ from memrecall.agent.tools.table import (
     parse_arguments,
     tools_for,
 )
-from memrecall.chat.tool_table import TextAnswer
-from memrecall.chat.turn import ChatOptions, TurnRecalls, TurnTools
+from memrecall.chat.turn import ChatOptions, TextAnswer, TurnRecalls, TurnTools
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
 from memrecall.model import prompts

@@ -9,7 +9,7 @@ import pytest
 from autogen_core.models import UserMessage
 from pydantic import ValidationError
 
-import memrecall.chat.tool_table
+import memrecall.chat.turn
 import memrecall.server.tools  # noqa: F401 -- both add tools to the table
 from memrecall.agent import MEMRECALL_TOOLS, Recaller, StopReason
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import memrecall.chat.tool_table  # noqa: F401 -- adds tools to the table
+import memrecall.chat.turn  # noqa: F401 -- adds tools to the table
 from memrecall.agent import memory_tools
 from memrecall.agent.tools.table import Interface, function_schemas, tools_for
 from memrecall.memory import Library

@@ -1,6 +1,6 @@
 """Detection of a chat's language, which ignores the names in it."""
 
-from memrecall.chat.phrases import chat_language, detect_language
+from memrecall.chat.turn import chat_language, detect_language
 from memrecall.memory import Library
 from memrecall.testing import say
 from tests.cases import check_each, read_rows

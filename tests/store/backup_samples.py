@@ -19,8 +19,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge, Store
 from memrecall.store.backup import folder, restore
 from memrecall.store.backup.folder import BackupFolder
-from memrecall.store.backup.format import unseal
-from memrecall.store.backup.restore import Backups
+from memrecall.store.backup.restore import Backups, unseal
 from memrecall.store.knowledge import Knowledge
 from memrecall.store.workspaces import Workspaces
 

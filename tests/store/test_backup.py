@@ -29,8 +29,7 @@ from memrecall.errors import (
 from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge, Store
 from memrecall.store.backup.folder import BackupFolder
-from memrecall.store.backup.format import FORMAT, VERSION, checksum, seal, unseal
-from memrecall.store.backup.restore import Backups, Stage
+from memrecall.store.backup.restore import FORMAT, VERSION, Backups, Stage, checksum, seal, unseal
 from memrecall.store.knowledge import Knowledge
 from memrecall.store.workspaces import retry_while_busy
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from memrecall.agent import conversation, offline
 from memrecall.agent.state import Window
-from memrecall.chat import mentions, phrases
+from memrecall.chat import mentions, turn
 from memrecall.errors import InvalidArgument
 from memrecall.extraction import summaries, verify
 from memrecall.extraction.protocol import Fact, Utterance
@@ -170,7 +170,7 @@ READERS: Mapping[str, Reader] = {
     "shorten": lambda text: summaries.shorten(text, 500),
     "mentions": _read_mentions,
     "remove_names": lambda text: mentions.remove_names(text, MEMBERS),
-    "detect_language": phrases.detect_language,
+    "detect_language": turn.detect_language,
     "recall request": _read_request,
     "needs_recall": conversation.needs_recall,
     "is_greeting": conversation.is_greeting,
